@@ -1,0 +1,90 @@
+"""A checkpoint explains itself: the manifest is all that is needed to restore it.
+
+Layout of one checkpoint: `<store>/<cluster>/<session folder>/<restart count>/` with `images/`
+(CRIU's files), `files.tar` (private /dev/shm and /tmp), `output.N` (job output files) and, written
+last, `manifest.json`. A directory without manifest is no checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of the checkpoint: path relative to it, size in bytes, BLAKE3 digest (hex)."""
+
+    path: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the kernel said about a process before the dump (/proc/PID/status)."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    cap_bounding: int
+    no_new_privs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A job output file: `path` as the session has it open, `saved` the name of the part that
+    holds what was in it, `size` its bytes then. `fds` are slurmstepd's: 1 stdout, 2 stderr."""
+
+    path: str
+    saved: str
+    size: int
+    fds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the node of a restore must have."""
+
+    arch: str
+    kernel: str
+    cpu_flags_digest: str
+    criu: str
+    max_pid: int
+    memory: int
+    listening: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
+    CLOCK_BOOTTIME at the freeze."""
+
+    version: int
+    session: str
+    restarts: int
+    job_id: int
+    uid: int
+    gid: int
+    user: str
+    node: str
+    created: float
+    reason: str
+    root_pid: int
+    credentials: Credentials
+    monotonic: int
+    boottime: int
+    seccomp: bool
+    private_tmp: bool
+    parts: tuple[Part, ...]
+    outputs: tuple[OutputFile, ...]
+    stdio: dict[str, str]
+    needs: Needs
+    processes: int
+    frozen_seconds: float = 0.0
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)

@@ -1,0 +1,167 @@
+"""What the controller and the agents say to each other (JSON over HTTP; see docs/protocol.md).
+
+Every order carries the incarnation (restart count) it was meant for; an agent whose living
+incarnation differs refuses it as stale (S3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.session import Progress
+
+
+class Verb(str, Enum):
+    """`hibernate`: preflight, dump, commit, kill, keep the allocation until the requeue.
+    `preflight`: only name the blockers. `restore-in-place`: the requeue was refused, restore the
+    committed checkpoint in the same allocation. `let-go`: the session's wait is over (the job is
+    to end or to be requeued by Slurm): the relay exits."""
+
+    HIBERNATE = "hibernate"
+    PREFLIGHT = "preflight"
+    RESTORE_IN_PLACE = "restore-in-place"
+    LET_GO = "let-go"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`since` (Unix seconds): where `cancel_on_activity`, activity after it cancels (S5)."""
+
+    id: str
+    verb: Verb
+    session: str
+    job_id: int
+    restarts: int
+    reason: str
+    cancel_on_activity: bool = False
+    since: float = 0.0
+
+
+class Outcome(str, Enum):
+    DONE = "done"
+    REFUSED = "refused"  # blockers; nothing was touched
+    CANCELLED = "cancelled"  # activity re-seen; the tree runs on
+    FAILED = "failed"  # tree runs on (hibernate) or image kept (restore)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to an order, repeated in every report until the controller acknowledges it."""
+
+    order: str
+    session: str
+    restarts: int
+    verb: Verb
+    outcome: Outcome
+    reason: str
+    blockers: tuple[Blocker, ...] = ()
+    bytes: int = 0
+    seconds: float = 0.0
+    at: float = 0.0
+
+
+class Living(str, Enum):
+    """What the agent sees of a session: its tree runs; it is being worked on; it was committed
+    and killed and its relay keeps the allocation; it waits to be restored; it was restored."""
+
+    RUNNING = "running"
+    DUMPING = "dumping"
+    COMMITTED = "committed"
+    WAITING = "waiting"
+    RESTORING = "restoring"
+    RESTORE_FAILED = "restore-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """One session of the node. `session` is empty until the controller has named it (a fresh
+    start); `started` Unix seconds of this incarnation on this node."""
+
+    job_id: int
+    uid: int
+    restarts: int
+    living: Living
+    session: str = ""
+    started: float = 0.0
+    processes: int = 0
+    memory: int = 0
+    last_activity: float = 0.0
+    reason: str = ""
+    restored: bool = False
+    checkpoint: int = -1
+    checkpoint_bytes: int = 0
+    progress: Progress = field(default_factory=Progress)
+    blockers: tuple[Blocker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node has, for fit and for `reclaim check`."""
+
+    arch: str = ""
+    kernel: str = ""
+    cpu_flags_digest: str = ""
+    criu: str = ""
+    criu_ok: bool = False
+    criu_problem: str = ""
+    plugin_seen: bool = False
+    io_uring_disabled: int = -1
+    store_ok: bool = False
+    store_problem: str = ""
+    store_free: int = 0
+    version: str = ""
+    config_digest: str = ""
+    memory_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an agent tells every interval, and at once when something happened."""
+
+    node: str
+    boot_id: str
+    at: float
+    facts: NodeFacts
+    sessions: tuple[SessionReport, ...] = ()
+    results: tuple[Result, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReply:
+    """`acknowledged`: orders whose results are journaled; `names`: job id -> session id for
+    sessions the agent did not know the name of; `forget`: sessions that ended."""
+
+    acknowledged: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    events_taken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """Asked when a job starts on a node and the store holds a checkpoint under its job id and
+    uid: what shall become of it?"""
+
+    node: str
+    job_id: int
+    uid: int
+    facts: NodeFacts
+    checkpoints: tuple[str, ...] = ()
+
+
+class StartMode(str, Enum):
+    FRESH = "fresh"  # the checkpoints belong to an earlier job of that number
+    RESTORE = "restore"
+    WAIT = "wait"  # not known yet; ask again
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnswer:
+    mode: StartMode
+    reason: str
+    session: str = ""
+    restarts: int = 0
+    checkpoint: int = -1

@@ -1,0 +1,64 @@
+"""One interactive job under our care, as the controller keeps it in its journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.lifecycle import State
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What we changed on the job in Slurm and give back after the restore."""
+
+    comment: str = ""
+    excluded_nodes: str = ""
+    time_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Long work as seen a moment ago. `step` is a word for people (dump, verify, restore...)."""
+
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
+    seconds of the last transition; `time_left` seconds of the time limit left at hibernation
+    (0: unlimited); `checkpoint` the restart count whose checkpoint is the newest committed
+    (-1: none); `bad_nodes` where a restore of that checkpoint failed."""
+
+    id: SessionId
+    user: str
+    name: str
+    account: str
+    partition: str
+    qos: str
+    state: State
+    reason: str
+    since: float
+    node: str = ""
+    restarts: int = 0
+    checkpoint: int = -1
+    checkpoint_bytes: int = 0
+    time_left: int = 0
+    tres: str = ""
+    array_job_id: int = 0
+    array_task: int | None = None
+    bad_nodes: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
+    saved: Saved | None = None
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def job(self) -> str:
+        """The job id as Slurm shows it to people."""
+        if self.array_task is None:
+            return str(self.id.job_id)
+        return f"{self.array_job_id}_{self.array_task}"

@@ -1,0 +1,112 @@
+"""What the stages need from the world. Adapters fulfil these; only the composition root knows which.
+
+Every method may raise `Unavailable` (the world did not answer) and says so only where more can
+happen. Times are Unix seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Manifest
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.job import Job, JobDetail, Node
+from slurm_reclaim.model.lifecycle import Fact
+from slurm_reclaim.model.session import Progress, Session
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Slurm. `SchedulerUnavailable` where it did not answer, `RequeueFailed` where it said no."""
+
+    async def jobs(self) -> Sequence[Job]:
+        """Every job of the cluster that slurmctld still knows: one query."""
+        ...
+
+    async def detail(self, job_id: int) -> JobDetail | None:
+        """None: Slurm positively does not know this job."""
+        ...
+
+    async def nodes(self) -> Sequence[Node]: ...
+
+    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None: ...
+
+    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None: ...
+
+    async def prepare_held(
+        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+    ) -> None:
+        """Change a held job: minutes are rounded up from `time_limit` seconds (0: leave it)."""
+        ...
+
+    async def release(self, job_id: int) -> None: ...
+
+    async def operator(self, user: str) -> bool:
+        """Whether Slurm's accounting gives this user the level Operator or Administrator."""
+        ...
+
+
+class Journal(Protocol):
+    """Sessions, events and intents, durable before the call returns (S7)."""
+
+    def sessions(self, *, ended: bool = False) -> Sequence[Session]: ...
+
+    def session(self, id: SessionId) -> Session | None: ...
+
+    def open_session(self, session: Session, event: Event) -> None: ...
+
+    def apply(self, session: Session, fact: Fact, event: Event) -> None:
+        """Store the session as it is after `fact`, and the event, in one transaction."""
+        ...
+
+    def update(self, session: Session) -> None:
+        """Store details that are no transition (progress is not journaled)."""
+        ...
+
+    def note(self, event: Event) -> None: ...
+
+    def events(
+        self, *, session: str = "", uid: int | None = None, after: int = 0, limit: int = 200
+    ) -> Sequence[Event]: ...
+
+    def intend(self, session: SessionId, what: str, details: str) -> int:
+        """Record an effect about to be tried; its number."""
+        ...
+
+    def settle(self, intent: int, outcome: str) -> None: ...
+
+    def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
+        """(number, session, what, details) of intents without outcome."""
+        ...
+
+
+class Dumper(Protocol):
+    """Freezes and dumps a session's tree and brings it back. Blocking; called in threads."""
+
+    def preflight(self) -> Sequence[Blocker]: ...
+
+    def dump(self, progress: Callable[[Progress], None]) -> None:
+        """The tree is dumped and left stopped. Raises DumpFailed with the tree running."""
+        ...
+
+    def resume(self) -> None:
+        """Let a stopped tree run on."""
+        ...
+
+    def kill(self) -> None:
+        """End every process of the tree, which is stopped; returns once none is left."""
+        ...
+
+
+class CheckpointStore(Protocol):
+    """Committed checkpoints. `StoreUnavailable`, `IntegrityError`."""
+
+    def committed(self, session: SessionId) -> Sequence[Manifest]: ...
