@@ -1,4 +1,4 @@
-"""What the stages need from the world. Adapters fulfil these; only the composition root knows which.
+"""What the stages need from the world. Adapters fulfil these.
 
 Every method may raise `Unavailable` (the world did not answer) and says so only where more can
 happen. Times are Unix seconds, sizes bytes.

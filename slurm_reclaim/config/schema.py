@@ -54,7 +54,7 @@ class Slurm:
     )
     held_state: str = setting(
         "special-exit",
-        "How a hibernated job is held: special-exit (squeue shows SE) or held (plain requeue-hold).",
+        "How a hibernated job is held: special-exit (squeue shows SE) or held (requeue-hold).",
         choices=("special-exit", "held"),
     )
 
@@ -100,7 +100,7 @@ class Sessions:
     )
     restore_wait: Seconds = setting(
         Seconds(120),
-        "A job with an image that lands where it can't be restored waits this long, then is held again.",
+        "A job that lands where its image can't be restored waits this long, then is held again.",
     )
     tail: Seconds = setting(Seconds(60), "Least time limit that a restored job is given.")
 
