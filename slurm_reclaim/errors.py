@@ -113,6 +113,12 @@ class AuthUnavailable(Unavailable):
     exit_code = 36
 
 
+class CredentialRefused(AuthUnavailable):
+    """A MUNGE credential was expired, from the future, replayed, forged or meant for another."""
+
+    exit_code = 37
+
+
 class OperationFailed(ReclaimError):
     """The operation was carried out and did not succeed."""
 
