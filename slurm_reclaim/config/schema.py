@@ -15,9 +15,18 @@ Bytes = NewType("Bytes", int)
 Path = NewType("Path", str)
 
 
-def setting(default: Any, doc: str, *, choices: tuple[str, ...] = (), example: str = "") -> Any:
-    """A dataclass field that carries its documentation. Lists default to empty."""
-    metadata = {"doc": doc, "choices": choices, "example": example}
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    example: str = "",
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """A dataclass field that carries its documentation and its bounds (in seconds or bytes for
+    durations and sizes). Lists default to empty."""
+    metadata = {"doc": doc, "choices": choices, "example": example, "least": least, "most": most}
     if isinstance(default, (list, dict)):
         kind = type(default)
         return field(default_factory=lambda: kind(default), metadata=metadata)
@@ -29,12 +38,16 @@ class Controller:
     """[controller]: reclaimd, on the slurmctld host."""
 
     host: str = setting("localhost", "Host name under which agents and users reach reclaimd.")
-    port: int = setting(6828, "TCP port of reclaimd.")
+    port: int = setting(6828, "TCP port of reclaimd.", least=1, most=65535)
     listen: str = setting("0.0.0.0", "Address to listen on.")
     user: str = setting(
         "slurm-reclaim", "Account reclaimd runs as; agents take orders from no other but root."
     )
-    state: Path = setting(Path("/var/lib/slurm-reclaim"), "Directory of the journal.")
+    state: Path = setting(
+        Path("/var/lib/slurm-reclaim/controller"),
+        "Directory of the journal. Not the agent's: what root reads on a node must not lie below "
+        "a directory of another account.",
+    )
     journal: str = setting(
         "",
         "SQLAlchemy URL of the journal; empty: SQLite below `state`.",
@@ -48,9 +61,11 @@ class Slurm:
 
     cluster: str = setting("", "ClusterName; empty: asked of Slurm.")
     bin: Path = setting(Path("/usr/bin"), "Directory of squeue, scontrol, sinfo and sacctmgr.")
-    interval: Seconds = setting(Seconds(10), "Time between two cluster-wide queries.")
+    interval: Seconds = setting(
+        Seconds(10), "Time between two cluster-wide queries.", least=1, most=3600
+    )
     timeout: Seconds = setting(
-        Seconds(30), "A Slurm command that takes longer counts as unanswered."
+        Seconds(30), "A Slurm command that takes longer counts as unanswered.", least=1
     )
     held_state: str = setting(
         "special-exit",
@@ -66,14 +81,18 @@ class Agent:
     socket: Path = setting(Path("/run/slurm-reclaim/agent.sock"), "Socket for the SPANK plugin.")
     state: Path = setting(Path("/var/lib/slurm-reclaim"), "What the agent keeps across restarts.")
     run: Path = setting(Path("/run/slurm-reclaim"), "Working files, gone at boot.")
-    interval: Seconds = setting(Seconds(10), "Time between two reports.")
+    interval: Seconds = setting(Seconds(10), "Time between two reports.", least=1, most=600)
     criu: Path = setting(Path("/usr/sbin/criu"), "CRIU, 4.2.1 or later.")
     dump_timeout: Seconds = setting(
-        Seconds(1800), "A dump that takes longer is given up; the session runs on."
+        Seconds(1800), "A dump that takes longer is given up; the session runs on.", least=1
     )
-    restore_timeout: Seconds = setting(Seconds(1800), "A restore that takes longer is given up.")
+    restore_timeout: Seconds = setting(
+        Seconds(1800), "A restore that takes longer is given up.", least=1
+    )
     ghost_limit: Bytes = setting(Bytes(512 << 20), "Largest deleted-but-open file that is saved.")
-    silent_after: Seconds = setting(Seconds(60), "An agent not heard of for this long is down.")
+    silent_after: Seconds = setting(
+        Seconds(60), "An agent not heard of for this long is down.", least=2
+    )
 
 
 @dataclass(frozen=True)
@@ -106,6 +125,17 @@ class Sessions:
 
 
 @dataclass(frozen=True)
+class Logging:
+    """[logging]: what the daemons write to standard error, which systemd takes to the journal."""
+
+    level: str = setting(
+        "info",
+        "Least important messages that are written.",
+        choices=("debug", "info", "warning", "error"),
+    )
+
+
+@dataclass(frozen=True)
 class Adopt:
     """[[adopt]]: which batch jobs are managed. First match wins; every given key must match;
     lists hold shell patterns. A user's own `sbatch --reclaim=on|off` comes before the rules."""
@@ -134,6 +164,7 @@ class Config:
     agent: Agent = field(default_factory=Agent)
     store: Store = field(default_factory=Store)
     session: Sessions = field(default_factory=Sessions)
+    logging: Logging = field(default_factory=Logging)
     adopt: list[Adopt] = field(default_factory=list)
 
 

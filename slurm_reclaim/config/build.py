@@ -1,0 +1,230 @@
+"""From TOML tables to the schema's classes: every complaint is collected, none is raised."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin, get_type_hints
+
+from slurm_reclaim.config import schema
+from slurm_reclaim.config.source import Key, Source
+from slurm_reclaim.config.units import format_duration, format_size, parse_duration, parse_size
+
+
+class Complaint(ValueError):
+    """One thing wrong with one value, as a sentence that follows "key: "."""
+
+
+@dataclass
+class Building:
+    """What was read so far. `values` maps the path of a setting to its value, `origins` to where
+    it was set; settings that no file names are in neither."""
+
+    values: dict[Key, Any] = field(default_factory=dict)
+    origins: dict[Key, str] = field(default_factory=dict)
+    rules: list[schema.Adopt] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def complain(self, source: Source, key: Key, what: str) -> None:
+        self.complaints.append(f"{source.where(key)}: {show(key)}: {what}")
+
+
+def show(key: Key) -> str:
+    """A key path for people: list entries are counted from 1."""
+    text = ""
+    for part in key:
+        if part.isdigit():
+            text += f"[{int(part) + 1}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def sections() -> Iterator[tuple[str, type, str]]:
+    """(name, class, one sentence) of every table of the configuration file, [[adopt]] last."""
+    hints = get_type_hints(schema.Config)
+    for entry in dataclasses.fields(schema.Config):
+        kind = hints[entry.name]
+        kind = get_args(kind)[0] if get_origin(kind) is list else kind
+        if dataclasses.is_dataclass(kind):
+            yield entry.name, kind, (kind.__doc__ or "").partition(": ")[2].replace("\n    ", " ")
+
+
+def settings(kind: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    """name -> (field, type) of the settings that stand directly in this table."""
+    hints = get_type_hints(kind)
+    return {
+        entry.name: (entry, hints[entry.name])
+        for entry in dataclasses.fields(kind)
+        if "doc" in entry.metadata
+    }
+
+
+def default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return entry.default
+
+
+def absorb(building: Building, source: Source) -> None:
+    """Add one file: what it sets replaces what was set before, its [[adopt]] rules come after."""
+    tables = {name: kind for name, kind, _ in sections()}
+    top = settings(schema.Config)
+    for name, value in source.table.items():
+        if name == "adopt":
+            _absorb_rules(building, source, value)
+        elif name in tables:
+            if isinstance(value, dict):
+                _absorb_table(building, source, (name,), tables[name], value)
+            else:
+                building.complain(source, (name,), f"is a table: write [{name}]")
+        elif name in top:
+            _absorb_value(building, source, (name,), top[name], value)
+        else:
+            building.complain(source, (name,), _unknown((name,), [*top, *tables]))
+
+
+def finish(building: Building) -> schema.Config:
+    """The configuration; meaningless while there are complaints."""
+    values: dict[str, Any] = {k[0]: v for k, v in building.values.items() if len(k) == 1}
+    for name, kind, _ in sections():
+        if name != "adopt":
+            values[name] = kind(
+                **{k[1]: v for k, v in building.values.items() if len(k) == 2 and k[0] == name}
+            )
+    return schema.Config(**values, adopt=list(building.rules))
+
+
+def _absorb_table(
+    building: Building, source: Source, at: Key, kind: type, table: dict[str, Any]
+) -> None:
+    known = settings(kind)
+    for name, value in table.items():
+        if name in known:
+            _absorb_value(building, source, (*at, name), known[name], value)
+        else:
+            building.complain(source, (*at, name), _unknown((*at, name), list(known)))
+
+
+def _absorb_value(
+    building: Building,
+    source: Source,
+    key: Key,
+    setting: tuple[dataclasses.Field[Any], Any],
+    value: Any,
+) -> None:
+    try:
+        building.values[key] = convert(*setting, value)
+        building.origins[key] = source.where(key)
+    except Complaint as complaint:
+        building.complain(source, key, str(complaint))
+
+
+def _absorb_rules(building: Building, source: Source, rules: Any) -> None:
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        building.complain(source, ("adopt",), "is a list of tables: write [[adopt]] above each")
+        return
+    known = settings(schema.Adopt)
+    for number, rule in enumerate(rules):
+        own = Building()
+        at = ("adopt", str(number))
+        _absorb_table(own, source, at, schema.Adopt, rule)
+        building.complaints += own.complaints
+        values = {key[2]: value for key, value in own.values.items()}
+        for name, value in values.items():
+            if isinstance(value, list) and not value:
+                building.complain(
+                    source, (*at, name), "an empty list matches no job; leave the key out"
+                )
+        place = ("adopt", str(len(building.rules)))
+        building.origins[place] = source.where(at)
+        building.rules.append(schema.Adopt(**{k: v for k, v in values.items() if k in known}))
+
+
+def convert(entry: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
+    """The value in memory. Raises Complaint."""
+    if get_origin(kind) is list:
+        if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+            raise Complaint('expected a list of texts, such as ["gpu", "a100*"]')
+        return list(value)
+    result = _SCALARS[kind](value)
+    choices = entry.metadata["choices"]
+    if choices and result not in choices:
+        near = difflib.get_close_matches(str(result), choices, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise Complaint(f"{result!r} is none of {', '.join(choices)}{meant}")
+    if kind is schema.Path and not result and default(entry):
+        raise Complaint("must not be empty")
+    _check_bounds(entry, kind, result)
+    return result
+
+
+def _check_bounds(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:
+    write: Callable[[Any], str] = {
+        schema.Seconds: format_duration, schema.Bytes: format_size
+    }.get(kind, str)  # fmt: skip
+    least, most = entry.metadata["least"], entry.metadata["most"]
+    if least is not None and value < least:
+        raise Complaint(f"{write(value)} is too small; at least {write(least)}")
+    if most is not None and value > most:
+        raise Complaint(f"{write(value)} is too large; at most {write(most)}")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Complaint(f"expected a text in quotes, not {value!r}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Complaint(f"expected a whole number, not {value!r}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Complaint(f"expected true or false, not {value!r}")
+    return value
+
+
+def _path(value: Any) -> str:
+    text = _text(value)
+    if text and not text.startswith("/"):
+        raise Complaint(f"expected an absolute path, not {text!r}")
+    return text
+
+
+def _with_unit(parse: Callable[[str], float | int]) -> Callable[[Any], float | int]:
+    def read(value: Any) -> float | int:
+        # A bare number is refused on purpose: nobody agrees whether 30 is seconds or minutes.
+        try:
+            return parse(value if isinstance(value, str) else "")
+        except ValueError as error:
+            raise Complaint(f"{error}, not {value!r}") from None
+
+    return read
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    str: _text,
+    int: _whole,
+    bool: _flag,
+    schema.Path: _path,
+    schema.Seconds: _with_unit(parse_duration),
+    schema.Bytes: _with_unit(parse_size),
+}
+
+
+def _unknown(key: Key, siblings: list[str]) -> str:
+    """ "unknown setting", with the nearest known key of the same table, else of any other."""
+    name = key[-1]
+    near = difflib.get_close_matches(name, siblings, 1)
+    if near:
+        return f"unknown setting; did you mean {show((*key[:-1], near[0]))}?"
+    for table, kind, _ in sections():
+        if name in settings(kind):
+            return f"unknown setting; did you mean {name} in [{table}]?"
+    return f"unknown setting; known here: {', '.join(sorted(siblings))}"

@@ -1,0 +1,77 @@
+"""Read the configuration: one file, the drop-ins beside it, every complaint at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from blake3 import blake3
+
+from slurm_reclaim.config import source
+from slurm_reclaim.config.build import Building, absorb, finish
+from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.config.source import Key
+from slurm_reclaim.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """`origins`: where each setting that a file names was set (`file:line`)."""
+
+    config: Config
+    files: tuple[str, ...]
+    origins: dict[Key, str] = field(default_factory=dict)
+
+
+def load(path: str | None = None) -> Config:
+    """The configuration. Raises ConfigError with every complaint."""
+    return load_with_origins(path).config
+
+
+def load_with_origins(path: str | None = None) -> Loaded:
+    path = path or DEFAULT_FILE
+    names = source.files(path)
+    building = Building()
+    for name in names:
+        try:
+            absorb(building, source.read(name))
+        except FileNotFoundError:
+            raise _missing(name) from None
+        except OSError as error:
+            building.complaints.append(f"{name}: can't be read: {error.strerror}")
+        except ValueError as error:
+            building.complaints.append(f"{name}: {error}")
+    config = finish(building)
+    if not building.complaints:
+        building.complaints += [f"{path}: {sentence}" for sentence in contradictions(config)]
+    if building.complaints:
+        raise ConfigError(
+            building.complaints, hint="every setting is explained in docs/configuration.md"
+        )
+    return Loaded(config, tuple(names), dict(building.origins))
+
+
+def contradictions(config: Config) -> list[str]:
+    """Settings that are fine each by itself and not together."""
+    found = []
+    if config.agent.silent_after < 2 * config.agent.interval:
+        found.append(
+            "agent.silent_after: must be at least twice agent.interval, or every agent counts as "
+            "down between two reports"
+        )
+    return found
+
+
+def digest(config: Config) -> str:
+    """Short name of what is configured, equal where the settings are equal however they are
+    written. Shown by `reclaim check`, which wants it to be the same on every host."""
+    text = json.dumps(asdict(config), sort_keys=True, separators=(",", ":"))
+    return str(blake3(text.encode()).hexdigest()[:16])
+
+
+def _missing(name: str) -> ConfigError:
+    return ConfigError(
+        [f"{name}: there is no such file"],
+        hint=f"make one with: reclaim config sample > {name}\n"
+        "(every setting has a default; only controller.host and the [[adopt]] rules need yours)",
+    )

@@ -1,0 +1,179 @@
+"""The sample file, the reference page and `reclaim config show`, all made from the schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from typing import Any, get_origin
+
+from slurm_reclaim.config import schema
+from slurm_reclaim.config.build import default, sections, settings
+from slurm_reclaim.config.load import Loaded
+from slurm_reclaim.config.source import Key
+from slurm_reclaim.config.units import format_duration, format_size
+
+_SAMPLE_HEAD = """\
+# Configuration of slurm-reclaim: /etc/slurm-reclaim/slurm-reclaim.toml, the same on every host.
+#
+# Every setting is shown with its default and commented out: what you don't set follows the
+# defaults of the version you run. Files in conf.d/*.toml beside this one are read after it in
+# name order and may set the same keys. Durations and sizes carry a unit ("45m", "64MiB").
+# `reclaim config check` names every mistake, `reclaim config show` what is in force and why.
+"""
+
+_PAGE_HEAD = """\
+# Configuration
+
+<!-- Rendered from slurm_reclaim/config/schema.py by `make docs`; changes here are lost. -->
+
+One file, `/etc/slurm-reclaim/slurm-reclaim.toml`, the same on every host: the controller, the
+compute nodes and the login nodes read it. It is readable by everyone (mode 0644) and holds no
+secret: authentication is MUNGE's.
+
+- Files `conf.d/*.toml` beside it are read after it, in name order. A setting that is set twice
+  has the value read last; `[[adopt]]` rules add up in the order in which they are read.
+- Durations and sizes carry a unit: `"30s"`, `"45m"`, `"1h30m"`; `"64MiB"`, `"2TB"`. Bare numbers
+  are refused, because nobody agrees whether 30 is seconds or minutes.
+- An unknown setting is a mistake, not ignored. `reclaim config check` names every mistake at once
+  with file, line and the nearest known setting; `reclaim config show` prints what is in force and
+  where each value comes from.
+- reclaimd and reclaim-agent read it again on SIGHUP (`systemctl reload`). If it has mistakes by
+  then, they keep what they have and say so.
+"""
+
+
+def literal(kind: Any, value: Any) -> str:
+    """A value as it stands in the TOML file."""
+    if kind is schema.Seconds:
+        return f'"{format_duration(value)}"'
+    if kind is schema.Bytes:
+        return f'"{format_size(value)}"'
+    return json.dumps(value)
+
+
+def sample() -> str:
+    """etc/slurm-reclaim.toml."""
+    blocks = [_SAMPLE_HEAD, *_sample_settings(schema.Config)]
+    for name, kind, sentence in sections():
+        header = f"[[{name}]]" if name == "adopt" else f"[{name}]"
+        comment = "\n".join(textwrap.wrap(f"# {sentence}", 98, subsequent_indent="# "))
+        # A commented-out [[adopt]] must stay one: a live empty rule would adopt every job.
+        blocks.append(f"{comment}\n{'# ' if name == 'adopt' else ''}{header}\n")
+        blocks += _sample_settings(kind)
+    return "\n".join(blocks)
+
+
+def _sample_settings(kind: type) -> list[str]:
+    blocks = []
+    for name, (entry, hint) in settings(kind).items():
+        lines = textwrap.wrap(entry.metadata["doc"], 96)
+        if entry.metadata["choices"]:
+            lines.append("one of: " + ", ".join(entry.metadata["choices"]))
+        if entry.metadata["example"]:
+            lines.append(f"example: {_example(entry, hint)}")
+        comment = "\n".join(f"## {line}" for line in lines)
+        blocks.append(f"{comment}\n# {name} = {literal(hint, default(entry))}\n")
+    return blocks
+
+
+def _example(entry: dataclasses.Field[Any], kind: Any) -> str:
+    text: str = entry.metadata["example"]
+    return text if get_origin(kind) is list else f'"{text}"'
+
+
+def page() -> str:
+    """docs/configuration.md."""
+    parts = [_PAGE_HEAD, "## Top level\n", _page_table(schema.Config)]
+    for name, kind, sentence in sections():
+        header = f"[[{name}]]" if name == "adopt" else f"[{name}]"
+        parts += [f"## `{header}`\n", sentence[:1].upper() + sentence[1:] + "\n"]
+        parts.append(_page_table(kind))
+    parts.append(_ADOPT_NOTES)
+    return "\n".join(parts)
+
+
+def _page_table(kind: type) -> str:
+    rows = ["| setting | type | default | |", "|---|---|---|---|"]
+    for name, (entry, hint) in settings(kind).items():
+        doc = entry.metadata["doc"].replace("|", "\\|")
+        if entry.metadata["choices"]:
+            doc += " One of " + ", ".join(f"`{c}`" for c in entry.metadata["choices"]) + "."
+        if entry.metadata["example"]:
+            doc += f" Example: `{_example(entry, hint)}`."
+        rows.append(
+            f"| `{name}` | {_TYPE_WORDS[hint]} | `{literal(hint, default(entry))}` | {doc} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+_TYPE_WORDS: dict[Any, str] = {
+    str: "text",
+    int: "number",
+    bool: "true or false",
+    schema.Path: "path",
+    schema.Seconds: "duration",
+    schema.Bytes: "size",
+    list[str]: "list of patterns",
+}
+
+_ADOPT_NOTES = """\
+Patterns are the shell's (`*`, `?`, `[abc]`), case matters. An example:
+
+```toml
+[[adopt]]
+name = "urgent work is left alone"
+manage = false
+qos = ["urgent"]
+
+[[adopt]]
+name = "notebooks"
+partition = ["gpu", "gpu-*"]
+job_name = ["spawner-jupyterhub", "jupyter*"]
+```
+
+`gres` is compared with `gpu`, `gpu:<count>`, `gpu:<type>` and `gpu:<type>:<count>` of what the job
+was given, each also with `gres/` in front. Slurm tells a job's GPU type at its start only where
+the job asked for it with `--gpus=<type>:<count>` or the like.
+
+Jobs on several nodes and heterogeneous jobs are never managed, whatever a rule or
+`--reclaim=on` says: only single-node batch jobs can be hibernated.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """One setting in force: its key path, its value as TOML, and where it comes from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def in_force(loaded: Loaded) -> list[Shown]:
+    """Every setting with its origin: `file:line` or `default`."""
+    shown = [_shown(loaded, (name,), loaded.config, *pair) for name, pair in _top().items()]
+    for section, kind, _ in sections():
+        if section == "adopt":
+            continue
+        table = getattr(loaded.config, section)
+        shown += [
+            _shown(loaded, (section, name), table, *pair) for name, pair in settings(kind).items()
+        ]
+    for number, rule in enumerate(loaded.config.adopt):
+        origin = loaded.origins.get(("adopt", str(number)), "default")
+        shown += [
+            Shown(f"adopt[{number + 1}].{name}", literal(hint, getattr(rule, name)), origin)
+            for name, (entry, hint) in settings(schema.Adopt).items()
+            if getattr(rule, name) != default(entry) or name == "manage"
+        ]
+    return shown
+
+
+def _top() -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    return settings(schema.Config)
+
+
+def _shown(loaded: Loaded, key: Key, table: Any, entry: dataclasses.Field[Any], kind: Any) -> Shown:
+    value = literal(kind, getattr(table, entry.name))
+    return Shown(".".join(key), value, loaded.origins.get(key, "default"))
