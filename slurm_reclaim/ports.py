@@ -6,16 +6,17 @@ happen. Times are Unix seconds, sizes bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Manifest
+from slurm_reclaim.model.checkpoint import Manifest, Part
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.lifecycle import Fact
-from slurm_reclaim.model.session import Progress, Session
+from slurm_reclaim.model.session import Session
 
 
 class Clock(Protocol):
@@ -54,6 +55,14 @@ class Scheduler(Protocol):
         ...
 
 
+class NodeNames(Protocol):
+    """Lists of node names as Slurm writes them: `n[1-3],gpu7`."""
+
+    def fold(self, names: Iterable[str]) -> str: ...
+
+    def expand(self, text: str) -> tuple[str, ...]: ...
+
+
 class Journal(Protocol):
     """Sessions, events and intents, durable before the call returns (S7)."""
 
@@ -88,25 +97,76 @@ class Journal(Protocol):
         ...
 
 
-class Dumper(Protocol):
-    """Freezes and dumps a session's tree and brings it back. Blocking; called in threads."""
+class Tree(Protocol):
+    """A session's processes on this node. Blocking; called in threads."""
 
-    def preflight(self) -> Sequence[Blocker]: ...
+    def blockers(self) -> Sequence[Blocker]: ...
 
-    def dump(self, progress: Callable[[Progress], None]) -> None:
-        """The tree is dumped and left stopped. Raises DumpFailed with the tree running."""
+    def last_activity(self) -> float:
+        """Unix seconds of the last terminal input."""
         ...
 
+    def dump(self, staged: Path) -> None:
+        """Dump into `staged/images`; the tree is left stopped. DumpFailed: it was not dumped and
+        may be stopped, `resume` is due."""
+        ...
+
+    def unread(self) -> Sequence[str]:
+        """What arrived for the stopped tree and is still unread."""
+        ...
+
+    def save_surroundings(self, staged: Path) -> None:
+        """Private /dev/shm and /tmp and the job's output files into `staged`."""
+        ...
+
+    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest: ...
+
     def resume(self) -> None:
-        """Let a stopped tree run on."""
+        """Let a stopped tree run on as it was before."""
         ...
 
     def kill(self) -> None:
-        """End every process of the tree, which is stopped; returns once none is left."""
+        """End every process of the session. OperationFailed where some survive."""
+        ...
+
+    def restore(self, folder: Path, manifest: Manifest) -> None:
+        """Bring the tree of a verified checkpoint back. RestoreFailed with nothing left behind."""
         ...
 
 
-class CheckpointStore(Protocol):
-    """Committed checkpoints. `StoreUnavailable`, `IntegrityError`."""
+class Link(Protocol):
+    """What reclaim-init is told; see docs/protocol.md. Blocking. AgentUnavailable: it is gone."""
 
-    def committed(self, session: SessionId) -> Sequence[Manifest]: ...
+    def hold(self) -> None: ...
+
+    def unhold(self) -> None: ...
+
+    def adopt_root(self, inner_pid: int) -> None: ...
+
+    def end(self, status: int) -> None: ...
+
+
+class NodeStore(Protocol):
+    """Checkpoints as the agent uses them. StoreUnavailable, IntegrityError."""
+
+    def check(self) -> int: ...
+
+    def stage(self, session: SessionId, restarts: int) -> Path: ...
+
+    def discard(self, staged: Path) -> None: ...
+
+    def commit(
+        self,
+        staged: Path,
+        session: SessionId,
+        restarts: int,
+        describe: Callable[[tuple[Part, ...]], Manifest],
+    ) -> Manifest: ...
+
+    def read(self, session: SessionId, restarts: int) -> Manifest: ...
+
+    def committed(self, session: SessionId) -> Sequence[int]: ...
+
+    def checkpoint_dir(self, session: SessionId, restarts: int) -> Path: ...
+
+    def verify(self, folder: Path, manifest: Manifest) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import State
 
@@ -32,7 +33,8 @@ class Session:
     """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
     seconds of the last transition; `time_left` seconds of the time limit left at hibernation
     (0: unlimited); `checkpoint` the restart count whose checkpoint is the newest committed
-    (-1: none); `bad_nodes` where a restore of that checkpoint failed."""
+    (-1: none); `bad_nodes` where a restore of that checkpoint failed; `needs` what a node must have
+    to restore it; `fence` the lost node on which an older incarnation may still live ("": none)."""
 
     id: SessionId
     user: str
@@ -54,6 +56,8 @@ class Session:
     bad_nodes: tuple[str, ...] = ()
     blockers: tuple[str, ...] = ()
     saved: Saved | None = None
+    needs: Needs | None = None
+    fence: str = ""
     progress: Progress = field(default_factory=Progress)
 
     @property
