@@ -42,7 +42,7 @@ def show(key: Key) -> str:
     return text
 
 
-def sections() -> Iterator[tuple[str, type, str]]:
+def sections() -> Iterator[tuple[str, Any, str]]:
     """(name, class, one sentence) of every table of the configuration file, [[adopt]] last."""
     hints = get_type_hints(schema.Config)
     for entry in dataclasses.fields(schema.Config):

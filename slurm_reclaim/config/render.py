@@ -87,7 +87,7 @@ def page() -> str:
     parts = [_PAGE_HEAD, "## Top level\n", _page_table(schema.Config)]
     for name, kind, sentence in sections():
         header = f"[[{name}]]" if name == "adopt" else f"[{name}]"
-        parts += [f"## `{header}`\n", sentence[:1].upper() + sentence[1:] + "\n"]
+        parts += [f"## `{header}`\n", sentence + "\n"]
         parts.append(_page_table(kind))
     parts.append(_ADOPT_NOTES)
     return "\n".join(parts)
@@ -152,7 +152,10 @@ class Shown:
 
 def in_force(loaded: Loaded) -> list[Shown]:
     """Every setting with its origin: `file:line` or `default`."""
-    shown = [_shown(loaded, (name,), loaded.config, *pair) for name, pair in _top().items()]
+    shown = [
+        _shown(loaded, (name,), loaded.config, *pair)
+        for name, pair in settings(schema.Config).items()
+    ]
     for section, kind, _ in sections():
         if section == "adopt":
             continue
@@ -168,10 +171,6 @@ def in_force(loaded: Loaded) -> list[Shown]:
             if getattr(rule, name) != default(entry) or name == "manage"
         ]
     return shown
-
-
-def _top() -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-    return settings(schema.Config)
 
 
 def _shown(loaded: Loaded, key: Key, table: Any, entry: dataclasses.Field[Any], kind: Any) -> Shown:

@@ -50,14 +50,15 @@ class Controller:
     )
     journal: str = setting(
         "",
-        "SQLAlchemy URL of the journal; empty: SQLite below `state`.",
-        example="mysql+pymysql://reclaim@db/reclaim",
+        "SQLAlchemy URL of the journal; empty: SQLite below `state`. No password here, everyone "
+        "reads this file: name an option file that only `user` can read.",
+        example="mysql+pymysql://db/reclaim?read_default_file=/etc/slurm-reclaim/db.cnf",
     )
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """[slurm]: how Slurm is asked and what it is told."""
+    """[slurm]: How Slurm is asked and what it is told."""
 
     cluster: str = setting("", "ClusterName; empty: asked of Slurm.")
     bin: Path = setting(Path("/usr/bin"), "Directory of squeue, scontrol, sinfo and sacctmgr.")
@@ -97,7 +98,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Store:
-    """[store]: where checkpoints are kept. Root-only, on storage every compute node mounts."""
+    """[store]: Where checkpoints are kept. Root-only, on storage every compute node mounts."""
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
@@ -105,7 +106,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Sessions:
-    """[session]: how managed sessions are set up."""
+    """[session]: How managed sessions are set up."""
 
     private_tmp: Path = setting(
         Path(""),
@@ -126,7 +127,7 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Logging:
-    """[logging]: what the daemons write to standard error, which systemd takes to the journal."""
+    """[logging]: What the daemons write to standard error, which systemd takes to the journal."""
 
     level: str = setting(
         "info",
@@ -137,7 +138,7 @@ class Logging:
 
 @dataclass(frozen=True)
 class Adopt:
-    """[[adopt]]: which batch jobs are managed. First match wins; every given key must match;
+    """[[adopt]]: Which batch jobs are managed. First match wins; every given key must match;
     lists hold shell patterns. A user's own `sbatch --reclaim=on|off` comes before the rules."""
 
     name: str = setting("", "Name of the rule, for messages.")
