@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.session import Progress
 
@@ -49,7 +50,8 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to an order, repeated in every report until the controller acknowledges it."""
+    """The answer to an order, repeated in every report until the controller acknowledges it.
+    `needs`: what a node must have to restore the checkpoint just committed."""
 
     order: str
     session: str
@@ -61,6 +63,7 @@ class Result:
     bytes: int = 0
     seconds: float = 0.0
     at: float = 0.0
+    needs: Needs | None = None
 
 
 class Living(str, Enum):
@@ -93,6 +96,7 @@ class SessionReport:
     restored: bool = False
     checkpoint: int = -1
     checkpoint_bytes: int = 0
+    needs: Needs | None = None
     progress: Progress = field(default_factory=Progress)
     blockers: tuple[Blocker, ...] = ()
 

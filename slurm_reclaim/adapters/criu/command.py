@@ -1,0 +1,139 @@
+"""CRIU's command lines, run through reclaim-exec: in the session's namespaces, as its own uid,
+with the few capabilities the operation needs and nothing else of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sh
+
+from slurm_reclaim.model.checkpoint import Credentials
+
+LIBEXEC = Path("/usr/libexec/slurm-reclaim")
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+
+# proof: dump needs SYS_PTRACE to seize, NET_ADMIN to repair TCP, SYS_ADMIN to suspend a seccomp
+# filter; restore needs SETPCAP where the bounding set differs
+DUMP_CAPS = ("checkpoint_restore", "sys_ptrace", "net_admin")
+SECCOMP_CAPS = ("sys_admin",)
+RESTORE_CAPS = ("checkpoint_restore", "setpcap", "net_admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How to get to where a command runs. PIDs are the agent's; 0 leaves a step out. `join` are
+    (PID, namespaces) pairs; `offsets` nanoseconds for a new time namespace."""
+
+    join: tuple[tuple[int, str], ...] = ()
+    cgroups_of: int = 0
+    affinity_of: int = 0
+    offsets: tuple[int, int] | None = None
+    block_io_uring: bool = False
+    identity: Credentials | None = None
+    caps: tuple[str, ...] = ()
+    keep: tuple[int, ...] = ()
+
+    def argv(self) -> list[str]:
+        words: list[str] = []
+        if self.block_io_uring:
+            words.append("--block-io-uring")
+        if self.cgroups_of:
+            words += ["--cgroups-of", str(self.cgroups_of)]
+        if self.affinity_of:
+            words += ["--affinity-of", str(self.affinity_of)]
+        for pid, kinds in self.join:
+            words += ["--join", f"{pid}:{kinds}"]
+        if self.offsets is not None:
+            words += ["--time-offsets", f"{self.offsets[0]}:{self.offsets[1]}"]
+        if self.identity is not None:
+            words += ["--uid", str(self.identity.uid), "--gid", str(self.identity.gid)]
+            words += ["--groups", ",".join(map(str, self.identity.groups))]
+        if self.caps:
+            words += ["--caps", ",".join(self.caps)]
+        words += ["--keep-fds", ",".join(map(str, (0, 1, 2, *self.keep)))]
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`status` is the exit code, negative for a signal."""
+
+    status: int
+    output: str
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0
+
+
+def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
+    """Start a command in the background; `finish` waits for it."""
+    run = sh.Command(str(LIBEXEC / "reclaim-exec"))
+    return run(
+        *entry.argv(),
+        "--",
+        *command,
+        _env=ENVIRONMENT,
+        _pass_fds=set(entry.keep),
+        _bg=True,
+        _bg_exc=False,
+        _tty_out=False,
+        _err_to_out=True,
+        _ok_code=list(range(-64, 256)),
+    )
+
+
+def finish(running: sh.RunningCommand, timeout: float) -> Finished:
+    """Wait; after `timeout` seconds the command is killed and `status` is -9."""
+    try:
+        running.wait(timeout=timeout)
+    except sh.TimeoutException:
+        running.kill()
+        running.wait()
+    return Finished(int(running.exit_code or 0), str(running.stdout.decode(errors="replace")))
+
+
+def run(entry: Entry, command: Sequence[str], timeout: float = 60.0) -> Finished:
+    return finish(start(entry, command), timeout)
+
+
+def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:
+    return [
+        criu, "dump", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
+        "-t", str(root_inner), "-D", f"/proc/self/fd/{images_fd}", "-o", "dump.log", "-v2",
+        "--leave-stopped", "--timeout", "60",
+        "--tcp-established", "--skip-in-flight", "--network-lock", "skip",
+        "--file-locks", "--link-remap", "--ghost-limit", str(ghost_limit),
+        "--manage-cgroups=ignore",
+    ]  # fmt: skip
+
+
+def restore(criu: str, images_fd: int, inherit: Sequence[tuple[int, str]]) -> list[str]:
+    """`inherit` are (descriptor, path as dumped): CRIU takes the descriptor in place of the file,
+    without comparing its size, which is what a job output file needs."""
+    words = [
+        criu, "restore", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
+        "-D", f"/proc/self/fd/{images_fd}", "-o", "restore.log", "-v2",
+        "--tcp-established", "--network-lock", "skip",
+        "--file-locks", "--link-remap", "--manage-cgroups=ignore", "--restore-detached",
+    ]  # fmt: skip
+    for fd, path in inherit:
+        words += ["--inherit-fd", f"fd[{fd}]:{path.lstrip('/')}"]
+    return words
+
+
+_ERROR = re.compile(r"Error \([^)]*\): (.*)")
+
+
+def complaints(log: Path, most: int = 3) -> str:
+    """The first errors in a CRIU log, as one line for people; empty where there is none."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return ""
+    found = [match[1].strip() for match in _ERROR.finditer(text)]
+    return "; ".join(list(dict.fromkeys(found))[:most])

@@ -1,0 +1,95 @@
+"""What a checkpoint says about itself, and what a node has to offer one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+import time
+from pathlib import Path
+
+import sh
+
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.tree import Process
+from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Manifest, Needs, OutputFile, Part
+from slurm_reclaim.model.node_session import NodeSession
+
+
+def criu_version(criu: str) -> str:
+    """`4.2.1`, or empty where CRIU can't be run."""
+    try:
+        text = str(sh.Command(criu)("--version", _env={"PATH": "/usr/sbin:/usr/bin"}))
+    except (sh.CommandNotFound, sh.ErrorReturnCode, OSError):
+        return ""
+    match = re.search(r"Version:\s*(\S+)", text)
+    return match[1] if match else ""
+
+
+def cpu_flags_digest() -> str:
+    """Short digest of the CPU's feature flags: a tree restored on a CPU without one of them dies
+    of SIGILL, and the size of the saved registers must be equal (CRIU issue 3120)."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("flags", "Features")):
+            flags = " ".join(sorted(line.split(":", 1)[1].split()))
+            return hashlib.sha256(flags.encode()).hexdigest()[:16]
+    return ""
+
+
+def node_needs(criu: str, *, memory: int, max_pid: int, listening: tuple[str, ...]) -> Needs:
+    uname = os.uname()
+    return Needs(
+        arch=uname.machine,
+        kernel=uname.release,
+        cpu_flags_digest=cpu_flags_digest(),
+        criu=criu_version(criu),
+        max_pid=max_pid,
+        memory=memory,
+        listening=listening,
+    )
+
+
+def describe(
+    *,
+    session: NodeSession,
+    root: Process,
+    node: str,
+    reason: str,
+    clocks: tuple[int, int],
+    parts: tuple[Part, ...],
+    outputs: tuple[OutputFile, ...],
+    needs: Needs,
+    processes: int,
+) -> Manifest:
+    owner = tree.credentials(root)
+    return Manifest(
+        version=MANIFEST_VERSION,
+        session=session.session,
+        restarts=session.restarts,
+        job_id=session.job_id,
+        uid=session.uid,
+        gid=owner.gid,
+        user=_user(session.uid),
+        node=node,
+        created=time.time(),
+        reason=reason,
+        root_pid=root.inner,
+        credentials=owner,
+        monotonic=clocks[0],
+        boottime=clocks[1],
+        seccomp=root.status.get("Seccomp") == "2",
+        private_tmp=bool(session.private_tmp),
+        parts=parts,
+        outputs=outputs,
+        stdio={},
+        needs=needs,
+        processes=processes,
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

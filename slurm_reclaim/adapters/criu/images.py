@@ -1,0 +1,159 @@
+"""Reading and editing CRIU's image files.
+
+A file is two little-endian magic words followed by entries, each a 32-bit length and a protobuf
+message (CRIU documentation, "Images"). Edits are only ever made to a private copy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from slurm_reclaim.adapters.criu.schema import Core, File, PsTree
+from slurm_reclaim.errors import IntegrityError
+from slurm_reclaim.model.checkpoint import Credentials
+
+_COMMON_MAGIC = 0x54564319
+_TCP, _LISTEN, _CLOSE = 6, 10, 7
+_AF_INET = 2
+
+
+def entries(path: Path) -> Iterator[bytes]:
+    """The raw entries of an image file. Raises IntegrityError where it is cut short."""
+    data = path.read_bytes()
+    if len(data) < 8 or struct.unpack_from("<I", data)[0] != _COMMON_MAGIC:
+        raise IntegrityError(f"{path.name} is not a CRIU image")
+    at = 8
+    while at < len(data):
+        if at + 4 > len(data):
+            raise IntegrityError(f"{path.name} ends inside an entry")
+        (size,) = struct.unpack_from("<I", data, at)
+        at += 4
+        if at + size > len(data):
+            raise IntegrityError(f"{path.name} ends inside an entry")
+        yield data[at : at + size]
+        at += size
+
+
+def edit(path: Path, message: Any, change: Callable[[Any], bool]) -> int:
+    """Rewrite the entries for which `change` says that it changed them; their number."""
+    head = path.read_bytes()[:8]
+    out, changed = [head], 0
+    for raw in entries(path):
+        entry = message.FromString(raw)
+        if change(entry):
+            raw = entry.SerializeToString()
+            changed += 1
+        out.append(struct.pack("<I", len(raw)) + raw)
+    if changed:
+        path.write_bytes(b"".join(out))
+    return changed
+
+
+def _address(family: int, words: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """CRIU keeps addresses as 32-bit words in memory order, one or four of them."""
+    if family == _AF_INET:
+        return ipaddress.IPv4Address(struct.pack("<I", words[0]))
+    address = ipaddress.IPv6Address(struct.pack("<4I", *words[:4]))
+    return address.ipv4_mapped or address
+
+
+def _ends(socket: Any) -> tuple[tuple[str, int], tuple[str, int]]:
+    source, target = (
+        str(_address(socket.family, words)) for words in (socket.src_addr, socket.dst_addr)
+    )
+    return (source, socket.src_port), (target, socket.dst_port)
+
+
+def close_outside_tcp(images: Path) -> int:
+    """Mark TCP sockets closed whose peer isn't in the image itself; their number.
+
+    Loopback pairs inside the session survive the restore. A socket whose other end stays behind,
+    on another host or in another process of the same node, can't; it comes back closed, with its
+    ports cleared because the kernel would refuse to bind them again.
+    """
+    path = images / "files.img"
+    inside = set()
+    for raw in entries(path):
+        entry = File.FromString(raw)
+        if entry.HasField("isk") and entry.isk.proto == _TCP and entry.isk.state != _LISTEN:
+            inside.add(_ends(entry.isk))
+
+    def close(entry: Any) -> bool:
+        if not entry.HasField("isk"):
+            return False
+        socket = entry.isk
+        if socket.proto != _TCP or socket.state == _LISTEN or not socket.src_port:
+            return False
+        here, there = _ends(socket)
+        if (there, here) in inside and ipaddress.ip_address(there[0]).is_loopback:
+            return False
+        socket.state, socket.src_port, socket.dst_port = _CLOSE, 0, 0
+        return True
+
+    return edit(path, File, close)
+
+
+def drop_seccomp(images: Path) -> int:
+    """Take the filter out of the tasks: they inherit it from the process that restores them."""
+
+    def drop(entry: Any) -> bool:
+        changed = False
+        if entry.HasField("thread_core") and entry.thread_core.seccomp_mode:
+            entry.thread_core.seccomp_mode = 0
+            entry.thread_core.ClearField("seccomp_filter")
+            changed = True
+        if entry.HasField("tc") and entry.tc.old_seccomp_mode:
+            entry.tc.old_seccomp_mode = 0
+            entry.tc.ClearField("old_seccomp_filter")
+            changed = True
+        return changed
+
+    return sum(edit(path, Core, drop) for path in sorted(images.glob("core-*.img")))
+
+
+def check_credentials(images: Path, owner: Credentials) -> None:
+    """Every task's identity in the image must be the owner's own as the kernel told it before the
+    dump, without any capability (S9). Raises IntegrityError naming the first difference."""
+    seen = 0
+    for path in sorted(images.glob("core-*.img")):
+        for raw in entries(path):
+            core = Core.FromString(raw)
+            if not core.HasField("thread_core") or not core.thread_core.HasField("creds"):
+                continue
+            seen += 1
+            _check_one(path.name, core.thread_core.creds, owner)
+    if not seen:
+        raise IntegrityError("the image names no credentials at all")
+
+
+def _check_one(name: str, creds: Any, owner: Credentials) -> None:
+    uids = {creds.uid, creds.euid, creds.suid, creds.fsuid}
+    gids = {creds.gid, creds.egid, creds.sgid, creds.fsgid}
+    if uids != {owner.uid}:
+        raise IntegrityError(f"{name}: uid {sorted(uids)} is not the owner's {owner.uid}")
+    if not gids <= {owner.gid, *owner.groups}:
+        raise IntegrityError(f"{name}: gid {sorted(gids)} is none of the owner's groups")
+    if not set(creds.groups) <= {owner.gid, *owner.groups}:
+        raise IntegrityError(f"{name}: groups {sorted(creds.groups)} are not the owner's")
+    for caps in ("cap_inh", "cap_prm", "cap_eff", "cap_amb"):
+        if any(getattr(creds, caps)):
+            raise IntegrityError(f"{name}: {caps} is not empty")
+    words = list(creds.cap_bnd)
+    bounding = sum(word << (32 * i) for i, word in enumerate(words))
+    if bounding & ~owner.cap_bounding:
+        raise IntegrityError(f"{name}: the bounding set is larger than the owner's was")
+    if owner.no_new_privs and not creds.no_new_privs:
+        raise IntegrityError(f"{name}: no_new_privs is gone")
+
+
+def highest_pid(images: Path) -> int:
+    """The highest PID or thread id in the image."""
+    highest = 0
+    for raw in entries(images / "pstree.img"):
+        item = PsTree.FromString(raw)
+        highest = max(highest, item.pid, item.pgid, item.sid, *item.threads)
+    return highest

@@ -1,0 +1,118 @@
+"""The few CRIU image messages we read or change, as protobuf classes.
+
+Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
+back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
+of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, pstree, inventory).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_F = descriptor_pb2.FieldDescriptorProto
+_KINDS = {
+    "uint32": _F.TYPE_UINT32,
+    "uint64": _F.TYPE_UINT64,
+    "int32": _F.TYPE_INT32,
+    "string": _F.TYPE_STRING,
+}
+
+# message: {field: (number, kind, repeated)}
+_MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
+    "RegFile": {
+        "id": (1, "uint32", False),
+        "flags": (2, "uint32", False),
+        "pos": (3, "uint64", False),
+        "name": (6, "string", False),
+        "size": (8, "uint64", False),
+        "mode": (10, "uint32", False),
+    },
+    "InetSocket": {
+        "id": (1, "uint32", False),
+        "ino": (2, "uint32", False),
+        "family": (3, "uint32", False),
+        "type": (4, "uint32", False),
+        "proto": (5, "uint32", False),
+        "state": (6, "uint32", False),
+        "src_port": (7, "uint32", False),
+        "dst_port": (8, "uint32", False),
+        "src_addr": (11, "uint32", True),
+        "dst_addr": (12, "uint32", True),
+    },
+    "File": {
+        "type": (1, "uint32", False),
+        "id": (2, "uint32", False),
+        "reg": (3, "RegFile", False),
+        "isk": (4, "InetSocket", False),
+    },
+    "Creds": {
+        "uid": (1, "uint32", False),
+        "gid": (2, "uint32", False),
+        "euid": (3, "uint32", False),
+        "egid": (4, "uint32", False),
+        "suid": (5, "uint32", False),
+        "sgid": (6, "uint32", False),
+        "fsuid": (7, "uint32", False),
+        "fsgid": (8, "uint32", False),
+        "cap_inh": (9, "uint32", True),
+        "cap_prm": (10, "uint32", True),
+        "cap_eff": (11, "uint32", True),
+        "cap_bnd": (12, "uint32", True),
+        "secbits": (13, "uint32", False),
+        "groups": (14, "uint32", True),
+        "no_new_privs": (18, "uint32", False),
+        "cap_amb": (19, "uint32", True),
+    },
+    "TaskCore": {
+        "task_state": (1, "uint32", False),
+        "comm": (6, "string", False),
+        "old_seccomp_mode": (11, "uint32", False),
+        "old_seccomp_filter": (12, "uint32", False),
+    },
+    "ThreadCore": {
+        "creds": (10, "Creds", False),
+        "seccomp_mode": (11, "uint32", False),
+        "seccomp_filter": (12, "uint32", False),
+    },
+    "Core": {
+        "tc": (3, "TaskCore", False),
+        "thread_core": (5, "ThreadCore", False),
+    },
+    "PsTree": {
+        "pid": (1, "uint32", False),
+        "ppid": (2, "uint32", False),
+        "pgid": (3, "uint32", False),
+        "sid": (4, "uint32", False),
+        "threads": (5, "uint32", True),
+    },
+}
+
+
+def _build() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="slurm_reclaim/criu.proto", package="slurm_reclaim.criu", syntax="proto2"
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind, repeated) in fields.items():
+            entry = message.field.add(name=field, number=number)
+            entry.label = _F.LABEL_REPEATED if repeated else _F.LABEL_OPTIONAL
+            if kind in _KINDS:
+                entry.type = _KINDS[kind]
+            else:
+                entry.type = _F.TYPE_MESSAGE
+                entry.type_name = f".slurm_reclaim.criu.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(
+            pool.FindMessageTypeByName(f"slurm_reclaim.criu.{name}")
+        )
+        for name in _MESSAGES
+    }
+
+
+_CLASSES = _build()
+File, Core, PsTree = _CLASSES["File"], _CLASSES["Core"], _CLASSES["PsTree"]

@@ -1,0 +1,163 @@
+"""What belongs to a session but not to its processes' images: the contents of its private
+/dev/shm and /tmp, and the job's output files, which Slurm truncates or writes to at a requeue.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import sh
+
+from slurm_reclaim.adapters.criu import command
+from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.config.schema import Agent
+from slurm_reclaim.errors import DumpFailed, RestoreFailed
+from slurm_reclaim.model.checkpoint import Manifest, OutputFile
+from slurm_reclaim.model.node_session import NodeSession
+
+_PIDFD_GETFD = 438  # the same number on every architecture that has it
+_TAR = "/usr/bin/tar"
+# Put back what the requeue took: if the file no longer begins with what was saved, that comes
+# first again and what was written since follows. Same inode: slurmstepd keeps it open to append.
+_PUT_BACK = (
+    'set -e; saved=$1 size=$2 out=$3 joined=$4; [ -e "$out" ] || exit 0; '
+    'if cmp -s -n "$size" "$saved" "$out" && [ "$(stat -Lc %s "$out")" -ge "$size" ]; '
+    'then exit 0; fi; cat "$saved" "$out" > "$joined"; cat "$joined" > "$out"'
+)
+
+
+def take_fd(pid: int, fd: int) -> int:
+    """A duplicate of another process's descriptor (pidfd_getfd(2)), sharing its file offset."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pidfd = os.pidfd_open(pid)
+    try:
+        taken = libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
+        if taken < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), f"descriptor {fd} of process {pid}")
+        return int(taken)
+    finally:
+        os.close(pidfd)
+
+
+class Surroundings:
+    """Saves and puts back; `outputs` is known after `save`."""
+
+    def __init__(self, session: NodeSession, config: Agent) -> None:
+        self._session = session
+        self._config = config
+        self.outputs: tuple[OutputFile, ...] = ()
+
+    def _folders(self, private_tmp: bool) -> list[str]:
+        return ["dev/shm", *(["tmp"] if private_tmp else [])]
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def save(self, staged: Path, root: Process) -> None:
+        base = PROC / str(self._session.init) / "root"
+        try:
+            sh.Command(_TAR)(
+                "--create", "--file", str(staged / "files.tar"), "--directory", str(base),
+                "--numeric-owner", "--sparse", "--xattrs", "--acls", "--warning=no-file-ignored",
+                *self._folders(bool(self._session.private_tmp)),
+                _env=command.ENVIRONMENT,
+            )  # fmt: skip
+        except sh.ErrorReturnCode as error:
+            text = error.stderr.decode(errors="replace").strip()[-300:]
+            raise DumpFailed(f"/dev/shm and /tmp could not be saved: {text}") from error
+        outputs: dict[str, OutputFile] = {}
+        for fd in (1, 2):
+            path = self._output_path(fd)
+            if path is None:
+                continue
+            if path in outputs:
+                known = outputs[path]
+                outputs[path] = OutputFile(path, known.saved, known.size, (*known.fds, fd))
+                continue
+            outputs[path] = self._save_output(staged, root, path, fd)
+        self.outputs = tuple(outputs.values())
+
+    def _output_path(self, fd: int) -> str | None:
+        """Path of the relay's stdout or stderr where it is a regular file."""
+        link = PROC / str(self._session.relay) / "fd" / str(fd)
+        with suppress(OSError):
+            if stat.S_ISREG(os.stat(link).st_mode):
+                return os.readlink(link)
+        return None
+
+    def _save_output(self, staged: Path, root: Process, path: str, fd: int) -> OutputFile:
+        """Copied by the owner, not by root: the file may lie on a root-squashed file system."""
+        owner = tree.credentials(root)
+        folder = staged / "outputs"
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            os.chown(folder, owner.uid, owner.gid)
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            entry = Entry(join=((self._session.init, "mnt"),), identity=owner, keep=(at,))
+            copy = ["/usr/bin/cp", "--reflink=auto", "--", path, f"/proc/self/fd/{at}/{fd}"]
+            done = command.run(entry, copy, timeout=self._config.dump_timeout)
+        finally:
+            os.close(at)
+        if not done.ok:
+            raise DumpFailed(f"output file {path} could not be saved: {done.output.strip()}")
+        return OutputFile(path, f"outputs/{fd}", (folder / str(fd)).stat().st_size, (fd,))
+
+    # -- putting back -------------------------------------------------------------------------
+
+    def put_back(self, folder: Path, manifest: Manifest) -> None:
+        base = PROC / str(self._session.init) / "root"
+        try:
+            sh.Command(_TAR)(
+                "--extract", "--file", str(folder / "files.tar"), "--directory", str(base),
+                "--numeric-owner", "--same-permissions", "--same-owner", "--xattrs", "--acls",
+                "--no-overwrite-dir", _env=command.ENVIRONMENT,
+            )  # fmt: skip
+        except sh.ErrorReturnCode as error:
+            text = error.stderr.decode(errors="replace").strip()[-300:]
+            raise RestoreFailed(f"/dev/shm and /tmp could not be put back: {text}") from error
+        for output in manifest.outputs:
+            self._put_back_output(folder, output, manifest)
+
+    def _put_back_output(self, folder: Path, output: OutputFile, manifest: Manifest) -> None:
+        path = self._output_path(output.fds[0])
+        if path is None:
+            return
+        work = Path(self._config.run) / "work" / f"{self._session.job_id}.out"
+        work.mkdir(mode=0o700, exist_ok=True)
+        os.chown(work, manifest.uid, manifest.gid)
+        saved = os.open(folder / output.saved, os.O_RDONLY)
+        at = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            entry = Entry(
+                join=((self._session.init, "mnt"),),
+                identity=manifest.credentials,
+                keep=(saved, at),
+            )
+            os.chown(folder / output.saved, manifest.uid, manifest.gid)
+            script = [
+                "/bin/sh", "-c", _PUT_BACK, "put-back", f"/proc/self/fd/{saved}",
+                str(output.size), path, f"/proc/self/fd/{at}/joined",
+            ]  # fmt: skip
+            done = command.run(entry, script, timeout=self._config.restore_timeout)
+        finally:
+            os.chown(folder / output.saved, 0, 0)
+            os.close(saved)
+            os.close(at)
+            sh.Command("/usr/bin/rm")("-rf", str(work))
+        if not done.ok:
+            raise RestoreFailed(f"output file {path}: {done.output.strip()}")
+
+    def inherit(self, manifest: Manifest) -> Sequence[tuple[int, str]]:
+        """(descriptor, path as dumped) for the output files: this incarnation's own."""
+        return [
+            (take_fd(self._session.relay, output.fds[0]), output.path)
+            for output in manifest.outputs
+        ]

@@ -1,0 +1,259 @@
+"""A session's process tree on this node: dumped, resumed, killed and restored with CRIU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_reclaim.adapters.criu import command, images
+from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.criu.description import describe, node_needs
+from slurm_reclaim.adapters.criu.surroundings import Surroundings
+from slurm_reclaim.adapters.proc import blockers, sockets, terminals, tree
+from slurm_reclaim.adapters.proc.tree import Process
+from slurm_reclaim.config.schema import Agent
+from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Credentials, Manifest, Part
+from slurm_reclaim.model.node_session import NodeSession
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A directory descriptor: CRIU, as the user, reaches the directory through it alone, because
+    everything above it is closed to users."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class SessionTree:
+    """Fulfils ports.Tree. `note_worker` is told the CRIU process at work, so that an agent started
+    anew can wait for it instead of disturbing it."""
+
+    def __init__(
+        self, session: NodeSession, config: Agent, node: str, note_worker: Callable[[int], None]
+    ) -> None:
+        self._session = session
+        self._config = config
+        self._node = node
+        self._note_worker = note_worker
+        self._clocks = (0, 0)
+        self._listening: list[str] = []
+        self._surroundings = Surroundings(session, config)
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def _members(self) -> list[Process]:
+        return tree.members(self._session.init)
+
+    def _root(self) -> Process:
+        """The tree's root, whether it was started here or restored."""
+        wanted = self._session
+        for process in self._members():
+            if (wanted.child and process.pid == wanted.child) or (
+                wanted.root and process.inner == wanted.root
+            ):
+                return process
+        raise DumpFailed("the session's first process is gone")
+
+    def blockers(self) -> Sequence[Blocker]:
+        session = self._session
+        try:
+            root = self._root()
+        except DumpFailed as error:
+            return [Blocker("no-process", error.message, "the batch script has ended")]
+        return blockers.find(
+            self._members(),
+            root=root.pid,
+            relay=session.relay,
+            uid=session.uid,
+            ghost_limit=self._config.ghost_limit,
+        )
+
+    def last_activity(self) -> float:
+        return terminals.last_input(self._session.init)
+
+    def unread(self) -> Sequence[str]:
+        return sockets.unread(self._members(), self._root().pid)
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def dump(self, staged: Path) -> None:
+        root = self._root()
+        members = self._members()
+        owner = tree.credentials(root)
+        self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
+        self._listening = sockets.listening(members, root.pid)
+        folder = staged / "images"
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner.uid, owner.gid)
+        caps: tuple[str, ...] = command.DUMP_CAPS
+        if root.status.get("Seccomp") == "2":
+            caps += command.SECCOMP_CAPS
+        with _opened(folder) as fd:
+            entry = Entry(
+                join=((self._session.init, "mnt,pid"), (root.pid, "time")),
+                identity=owner,
+                caps=caps,
+                keep=(fd,),
+            )
+            words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
+            done = self._work(entry, words, self._config.dump_timeout)
+        if not done.ok:
+            raise DumpFailed(self._why("dump", done, folder / "dump.log"))
+        self._clocks = tree.clocks(root.pid)
+        images.check_credentials(folder, owner)
+
+    def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
+        running = command.start(entry, words)
+        self._note_worker(running.pid)
+        try:
+            return command.finish(running, timeout)
+        finally:
+            self._note_worker(0)
+
+    def _why(self, what: str, done: command.Finished, log: Path) -> str:
+        if done.status == -signal.SIGKILL:
+            return f"CRIU {what} took too long and was stopped"
+        reason = command.complaints(log) or done.output.strip()[-300:] or f"status {done.status}"
+        return f"CRIU {what} failed: {reason}"
+
+    def save_surroundings(self, staged: Path) -> None:
+        self._surroundings.save(staged, self._root())
+
+    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest:
+        return describe(
+            session=self._session,
+            root=self._root(),
+            node=self._node,
+            reason=reason,
+            clocks=self._clocks,
+            parts=parts,
+            outputs=self._surroundings.outputs,
+            needs=node_needs(
+                self._config.criu,
+                memory=blockers.memory(self._members()),
+                max_pid=images.highest_pid(staged / "images"),
+                listening=tuple(self._listening),
+            ),
+            processes=len(self._members()),
+        )
+
+    # -- afterwards ---------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
+        stopped = set(self._session.stopped)
+        frozen = [p for p in self._members() if p.state in "Tt" and p.inner not in stopped]
+        tree.signal_all(frozen, signal.SIGCONT)
+
+    def kill(self) -> None:
+        if not tree.kill_all(self._session.init):
+            left = [str(p) for p in self._members() if p.state not in "ZX"]
+            raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")
+
+    # -- bringing back ------------------------------------------------------------------------
+
+    def restore(self, folder: Path, manifest: Manifest) -> None:
+        work = Path(self._config.run) / "work" / f"{self._session.job_id}"
+        shutil.rmtree(work, ignore_errors=True)
+        pages: list[Path] = []
+        fds: list[int] = []
+        try:
+            work.mkdir(mode=0o700, parents=True)
+            pages = self._prepare(folder / "images", work, manifest, fds)
+            self._surroundings.put_back(folder, manifest)
+            inherit = self._surroundings.inherit(manifest)
+            fds += [fd for fd, _ in inherit]
+            with _opened(work) as fd:
+                done = self._restore(fd, fds, inherit, manifest)
+            if not done.ok:
+                raise RestoreFailed(self._why("restore", done, work / "restore.log"))
+            self._see_alive(manifest)
+        except BaseException as error:
+            tree.kill_all(self._session.init)
+            if isinstance(error, OSError):
+                raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+            for page in pages:
+                os.chown(page, 0, 0)
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _prepare(self, source: Path, work: Path, manifest: Manifest, fds: list[int]) -> list[Path]:
+        """A private copy of the small images, edited; the big ones are lent to the owner by a
+        descriptor. Returns what was lent."""
+        pages = []
+        for part in manifest.parts:
+            if not part.path.startswith("images/"):
+                continue
+            path = source / part.path.removeprefix("images/")
+            if path.name.startswith("pages-"):
+                os.chown(path, manifest.uid, manifest.gid)
+                pages.append(path)
+                fds.append(os.open(path, os.O_RDONLY))
+                (work / path.name).symlink_to(f"/proc/self/fd/{fds[-1]}")
+            else:
+                shutil.copyfile(path, work / path.name)
+                os.chown(work / path.name, manifest.uid, manifest.gid)
+        os.chown(work, manifest.uid, manifest.gid)
+        images.check_credentials(work, manifest.credentials)
+        images.close_outside_tcp(work)
+        if manifest.seccomp:
+            images.drop_seccomp(work)
+        return pages
+
+    def _restore(
+        self,
+        images_fd: int,
+        fds: list[int],
+        inherit: Sequence[tuple[int, str]],
+        manifest: Manifest,
+    ) -> command.Finished:
+        session = self._session
+        entry = Entry(
+            join=((session.init, "mnt,pid"),),
+            cgroups_of=session.relay,
+            affinity_of=session.relay,
+            offsets=(
+                manifest.monotonic - time.clock_gettime_ns(time.CLOCK_MONOTONIC),
+                manifest.boottime - time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            ),
+            block_io_uring=manifest.seccomp,
+            identity=manifest.credentials,
+            caps=command.RESTORE_CAPS,
+            keep=(images_fd, *fds),
+        )
+        words = command.restore(self._config.criu, images_fd, inherit)
+        return self._work(entry, words, self._config.restore_timeout)
+
+    def _see_alive(self, manifest: Manifest) -> None:
+        """CRIU's word is not enough: the root runs, nobody is missing, and nobody has gained
+        anything."""
+        members = self._members()
+        root = next((p for p in members if p.inner == manifest.root_pid), None)
+        if root is None or root.state in "ZX":
+            raise RestoreFailed("CRIU reported success but the first process does not run")
+        for process in members:
+            seen = tree.credentials(process)
+            if process.state not in "ZX" and not _same_rights(seen, manifest.credentials):
+                raise RestoreFailed(f"{process} came back with other rights than its owner's")
+
+
+def _same_rights(seen: Credentials, owner: Credentials) -> bool:
+    return (
+        seen.uid == owner.uid
+        and set(seen.groups) <= {owner.gid, *owner.groups}
+        and not seen.cap_bounding & ~owner.cap_bounding
+        and seen.no_new_privs >= owner.no_new_privs
+    )

@@ -1,0 +1,163 @@
+"""Finds what CRIU can't dump, by looking at the processes before anything is frozen.
+
+Every finding is a named Blocker with a hint. Nothing here touches the session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from slurm_reclaim.adapters.proc import sockets
+from slurm_reclaim.adapters.proc.tree import PROC, Process, namespace, outside
+from slurm_reclaim.model.blocker import Blocker
+
+# /dev/... that CRIU opens again by path: major numbers 1 (mem), 5 (tty, ptmx), 136-143 (pts)
+_GOOD_MAJORS = {1, 5, *range(136, 144)}
+
+_ANONYMOUS = {
+    "[io_uring]": ("io-uring", "start the session under slurm-reclaim with block_io_uring, or "
+                   "set kernel.io_uring_disabled=2"),
+    "[userfaultfd]": ("userfaultfd", ""),
+    "[perf_event]": ("perf-event", "end the profiler"),
+    "[fanotify]": ("fanotify", ""),
+    "kvm-vm": ("kvm", "virtual machines can't be hibernated"),
+    "kvm-vcpu": ("kvm", "virtual machines can't be hibernated"),
+    "[secretmem]": ("secretmem", ""),
+    "landlock-ruleset": ("landlock", ""),
+    "seccomp notify": ("seccomp-notify", ""),
+    "bpf-prog": ("bpf", ""),
+    "bpf_link": ("bpf", ""),
+}  # fmt: skip
+_NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
+_DELETED = " (deleted)"
+
+
+def find(
+    tree: list[Process], *, root: int, relay: int, uid: int, ghost_limit: int
+) -> list[Blocker]:
+    """Blockers of the session whose root process and relay have these PIDs (agent's view)."""
+    found: list[Blocker] = []
+    living = [p for p in tree if p.state not in "ZX"]
+    if not any(p.pid == root for p in living):
+        return [Blocker("no-process", "the session has no living process", "nothing to save")]
+    for process in outside(tree, root):
+        found.append(
+            Blocker(
+                "outside-tree",
+                f"{process} is not below the batch script",
+                "it entered the session from outside; end it",
+            )
+        )
+    filters = _filters(relay)
+    for process in living:
+        found += _process(process, root, uid, filters)
+        found += _descriptors(process, ghost_limit)
+        found += _mappings(process)
+    found += sockets.outside_unix_peers(living)
+    return list(dict.fromkeys(found))
+
+
+def _filters(pid: int) -> int:
+    try:
+        text = (PROC / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    match = re.search(r"^Seccomp_filters:\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Blocker]:
+    status = process.status
+    tracer = status.get("TracerPid", "0")
+    if tracer != "0":
+        yield Blocker("traced", f"{process} is traced by {tracer}", "detach the debugger")
+    if set(process.uids) != {uid}:
+        yield Blocker(
+            "other-user",
+            f"{process} runs as uid {process.uids[1]}",
+            "a set-uid program is running; end it",
+        )
+    if int(status.get("CapPrm", "0"), 16):
+        yield Blocker("capabilities", f"{process} has capabilities", "end it")
+    own = [kind for kind in _NAMESPACES if namespace(process.pid, kind) != namespace(root, kind)]
+    if own:
+        yield Blocker(
+            "own-namespace",
+            f"{process} has its own {'/'.join(own)} namespace",
+            "containers and browser sandboxes can't be hibernated; end it",
+        )
+    if int(status.get("Seccomp_filters", "0")) != filters:
+        yield Blocker(
+            "seccomp",
+            f"{process} has a seccomp filter of its own",
+            "browser and container sandboxes can't be given back; end it",
+        )
+    if process.state == "D":
+        yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
+
+
+def _descriptors(process: Process, ghost_limit: int) -> Iterator[Blocker]:
+    base = PROC / str(process.pid) / "fd"
+    try:
+        names = os.listdir(base)
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for name in names:
+        try:
+            target = os.readlink(base / name)
+            yield from _descriptor(process, target, f"{base}/{name}", ghost_limit)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+
+
+def _descriptor(process: Process, target: str, path: str, ghost_limit: int) -> Iterator[Blocker]:
+    if target.startswith("anon_inode:"):
+        yield from _anonymous(process, target.removeprefix("anon_inode:"))
+    elif target.startswith("socket:["):
+        kind = sockets.protocol(path)
+        if kind not in sockets.KNOWN_PROTOCOLS:
+            yield Blocker(
+                "socket-kind",
+                f"{process} has a {kind or 'unknown'} socket",
+                "RDMA, vsock, SCTP, MPTCP and Bluetooth sockets can't; end it",
+            )
+    elif target.startswith("/dev/") and not target.endswith(_DELETED):
+        facts = os.stat(path)
+        if facts.st_rdev and os.major(facts.st_rdev) not in _GOOD_MAJORS:
+            yield Blocker("device", f"{process} has {target} open", "close the device")
+    elif target.endswith(_DELETED):
+        size = os.stat(path).st_size
+        if size > ghost_limit:
+            yield Blocker(
+                "deleted-file",
+                f"{process} holds {target} with {size >> 20} MiB",
+                "agent.ghost_limit bounds deleted files that are kept open",
+            )
+
+
+def _anonymous(process: Process, kind: str) -> Iterator[Blocker]:
+    for pattern, (name, hint) in _ANONYMOUS.items():
+        if pattern in kind:
+            yield Blocker(name, f"{process} uses {kind.strip('[]')}", hint)
+
+
+def _mappings(process: Process) -> Iterator[Blocker]:
+    try:
+        text = (PROC / str(process.pid) / "maps").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return
+    if "anon_inode:[io_uring]" in text:
+        yield from _anonymous(process, "[io_uring]")
+    if "/dev/infiniband/" in text:
+        yield Blocker("device", f"{process} maps /dev/infiniband", "RDMA can't be saved")
+
+
+def memory(tree: Iterable[Process]) -> int:
+    """Bytes the dump may need: anonymous and shared memory of every process, an upper bound."""
+    total = 0
+    for process in tree:
+        for key in ("RssAnon", "RssShmem", "VmSwap"):
+            total += int(process.status.get(key, "0 kB").split()[0]) * 1024
+    return total

@@ -1,0 +1,119 @@
+"""Sockets of a session: which kinds it has, who is at the other end, and what is unread.
+
+The session shares the node's network namespace; /proc/PID/net tells of its TCP sockets, and `ss`
+(iproute2) of the peers of Unix sockets, which /proc does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import sh
+
+from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.model.blocker import Blocker
+
+_ESTABLISHED = "01"
+
+
+def _rows(pid: int, table: str) -> list[list[str]]:
+    try:
+        lines = (PROC / str(pid) / "net" / table).read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError, OSError):
+        return []
+    return [line.split() for line in lines[1:]]
+
+
+KNOWN_PROTOCOLS = {
+    "TCP", "TCPv6", "UDP", "UDPv6", "UDP-Lite", "UDPLITEv6", "UNIX", "UNIX-STREAM", "UNIX-DGRAM",
+    "NETLINK", "PACKET", "RAW", "RAWv6", "PING", "PINGv6",
+}  # fmt: skip
+
+
+def protocol(path: str) -> str:
+    """The protocol of the socket at `/proc/PID/fd/N`, empty where unknown."""
+    try:
+        return os.getxattr(path, "system.sockprotoname").rstrip(b"\0").decode()
+    except OSError:
+        return ""
+
+
+def of_processes(tree: Iterable[Process]) -> dict[int, Process]:
+    """Socket inode -> a process of the session that holds it."""
+    found = {}
+    for process in tree:
+        base = PROC / str(process.pid) / "fd"
+        try:
+            names = os.listdir(base)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for name in names:
+            try:
+                target = os.readlink(base / name)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if target.startswith("socket:["):
+                found[int(target[8:-1])] = process
+    return found
+
+
+def outside_unix_peers(tree: list[Process]) -> list[Blocker]:
+    """Unix sockets connected to a process outside of the session: CRIU can't dump half of one."""
+    own = of_processes(tree)
+    if not own:
+        return []
+    text = str(sh.Command("/usr/bin/ss")("-xaHn", _env={"LC_ALL": "C"}))
+    return unix_peers(text, own)
+
+
+def unix_peers(listing: str, own: dict[int, Process]) -> list[Blocker]:
+    """The pure half of `outside_unix_peers`: `listing` is what `ss -xaHn` printed."""
+    names: dict[int, str] = {}
+    pairs: list[tuple[int, int, str]] = []
+    for line in listing.splitlines():
+        words = line.split()
+        if len(words) < 8 or not words[5].isdigit() or not words[7].isdigit():
+            continue
+        here, there = int(words[5]), int(words[7])
+        names[here] = words[4]
+        pairs.append((here, there, words[0]))
+    found = []
+    for here, there, _kind in pairs:
+        if here in own and there and there not in own:
+            peer = names.get(there, "*")
+            name = peer if peer != "*" else "a process outside of the session"
+            found.append(
+                Blocker(
+                    "outside-unix-peer",
+                    f"{own[here]} is connected to {name}",
+                    "a Unix socket can't follow to another node; end the connection",
+                )
+            )
+    return found
+
+
+def unread(tree: list[Process], root: int) -> list[str]:
+    """Established TCP connections of the session with bytes that no process has read yet: what
+    arrived while the tree was frozen. Local addresses as /proc/net/tcp writes them."""
+    own = of_processes(tree)
+    waiting = []
+    for table in ("tcp", "tcp6"):
+        for row in _rows(root, table):
+            if len(row) < 10 or row[3] != _ESTABLISHED or int(row[9]) not in own:
+                continue
+            received = int(row[4].split(":")[1], 16)
+            if received:
+                waiting.append(row[1])
+    return waiting
+
+
+def listening(tree: list[Process], root: int) -> list[str]:
+    """TCP ports that the session listens on, as `tcp/8888`, sorted."""
+    own = of_processes(tree)
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for row in _rows(root, table):
+            if len(row) >= 10 and row[3] == "0A" and int(row[9]) in own:
+                ports.add(int(row[1].rsplit(":", 1)[1], 16))
+    return [f"tcp/{port}" for port in sorted(ports)]

@@ -1,0 +1,175 @@
+"""The processes of a session as the kernel shows them.
+
+A session is everything in the PID namespace of its reclaim-init, apart from reclaim-init itself.
+Its own /proc is reachable as /proc/<init>/root/proc, where PIDs are the session's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_reclaim.model.checkpoint import Credentials
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`pid` as the agent sees it, `inner` as the session does; `state` the letter of
+    /proc/PID/stat (T is stopped); `start` clock ticks since boot."""
+
+    pid: int
+    inner: int
+    parent: int
+    name: str
+    state: str
+    start: int
+    status: dict[str, str]
+
+    @property
+    def uids(self) -> tuple[int, ...]:
+        return tuple(int(x) for x in self.status["Uid"].split())
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.inner})"
+
+
+def start_time(pid: int) -> int:
+    """Clock ticks after boot at which `pid` started; 0 if there is no such process. With the PID
+    it names a process for good, since PIDs are reused."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def same_process(pid: int, start: int) -> bool:
+    return pid > 0 and start > 0 and start_time(pid) == start
+
+
+def namespace(pid: int, kind: str) -> int:
+    """Inode of the namespace; 0 if the process is gone."""
+    try:
+        return os.stat(PROC / str(pid) / "ns" / kind).st_ino
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def read(pid: int) -> Process | None:
+    try:
+        text = (PROC / str(pid) / "status").read_text()
+        stat = (PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    fields = stat.rpartition(")")[2].split()
+    return Process(
+        pid=pid,
+        inner=int(status["NSpid"].split()[-1]),
+        parent=int(status["PPid"]),
+        name=status["Name"],
+        state=fields[0],
+        start=int(fields[19]),
+        status=status,
+    )
+
+
+def members(init: int) -> list[Process]:
+    """Every process of the session whose reclaim-init is `init`, zombies included, ordered by
+    inner PID. Empty where the namespace is gone."""
+    wanted = namespace(init, "pid")
+    if not wanted:
+        return []
+    found = []
+    for entry in os.scandir(PROC):
+        if not entry.name.isdigit() or int(entry.name) == init:
+            continue
+        if namespace(int(entry.name), "pid") != wanted:
+            continue
+        process = read(int(entry.name))
+        if process is not None:
+            found.append(process)
+    return sorted(found, key=lambda p: p.inner)
+
+
+def outside(tree: Iterable[Process], root: int) -> list[Process]:
+    """Processes that are not `root` (agent's view) nor below it."""
+    by_pid = {p.pid: p for p in tree}
+    strays = []
+    for process in by_pid.values():
+        at: Process | None = process
+        while at is not None and at.pid != root:
+            at = by_pid.get(at.parent)
+        if at is None:
+            strays.append(process)
+    return strays
+
+
+def credentials(process: Process) -> Credentials:
+    status = process.status
+    return Credentials(
+        uid=int(status["Uid"].split()[1]),
+        gid=int(status["Gid"].split()[1]),
+        groups=tuple(int(g) for g in status["Groups"].split()),
+        cap_bounding=int(status["CapBnd"], 16),
+        no_new_privs=status.get("NoNewPrivs", "0") == "1",
+    )
+
+
+def signal_all(processes: Iterable[Process], number: int) -> None:
+    """Send a signal to each, by pidfd, so that a reused PID is never hit."""
+    for process in processes:
+        try:
+            fd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if start_time(process.pid) == process.start:
+                signal.pidfd_send_signal(fd, number)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def kill_all(init: int, *, timeout: float = 30.0) -> bool:
+    """SIGKILL every process of the session but reclaim-init until none is left but zombies that
+    their parent has yet to reap; False where some are left after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = [p for p in members(init) if p.state not in "ZX"]
+        if not left:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        signal_all(left, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def clocks(pid: int) -> tuple[int, int]:
+    """CLOCK_MONOTONIC and CLOCK_BOOTTIME in nanoseconds as `pid` sees them now: ours plus the
+    offsets of its time namespace (time_namespaces(7))."""
+    monotonic, boottime = clock_offsets(pid)
+    return (
+        time.clock_gettime_ns(time.CLOCK_MONOTONIC) + monotonic,
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME) + boottime,
+    )
+
+
+def clock_offsets(pid: int) -> tuple[int, int]:
+    """Offsets of the process's time namespace in nanoseconds, (0, 0) where there is none."""
+    try:
+        lines = (PROC / str(pid) / "timens_offsets").read_text().splitlines()
+    except FileNotFoundError:
+        return 0, 0
+    offsets = {"monotonic": 0, "boottime": 0}
+    for line in lines:
+        name, seconds, nanoseconds = line.split()
+        offsets[name] = int(seconds) * 10**9 + int(nanoseconds)
+    return offsets["monotonic"], offsets["boottime"]

@@ -1,0 +1,236 @@
+"""Checkpoints in a directory, shared by the nodes, that only root reads.
+
+`<root>/<cluster>/<session>/<restart count>/`; the manifest is written last and by rename, so that
+a directory without one is no checkpoint. Work in progress lives in `<root>/<cluster>/.staging/`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from blake3 import blake3
+
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Manifest, Part
+from slurm_reclaim.model.ids import SessionId
+
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def _answering(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
+
+
+def fsync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def digest(path: Path) -> str:
+    """BLAKE3 of a file, hex. Mapped rather than read: the pages are in the cache already."""
+    if path.stat().st_size == 0:
+        return str(blake3(b"").hexdigest())
+    hasher = blake3(max_threads=blake3.AUTO)
+    hasher.update_mmap(path)
+    return str(hasher.hexdigest())
+
+
+def _sync_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class DirectoryStore:
+    """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
+    is not what was written."""
+
+    def __init__(self, root: Path, cluster: str) -> None:
+        self.root = root
+        self.base = root / cluster
+
+    def check(self) -> int:
+        """Free bytes. Raises StoreUnavailable where the store is missing, not ours or not
+        private."""
+        with _answering(f"store {self.root}"):
+            facts = os.stat(self.root)
+            if not stat.S_ISDIR(facts.st_mode):
+                raise StoreUnavailable(f"store {self.root} is not a directory")
+            if facts.st_uid != 0 or facts.st_mode & 0o077:
+                raise StoreUnavailable(
+                    f"store {self.root} must belong to root with mode 0700",
+                    hint=f"chown root: {self.root}; chmod 0700 {self.root}",
+                )
+            space = os.statvfs(self.root)
+            if space.f_files and not space.f_favail:
+                raise StoreUnavailable(f"store {self.root} has no inode left")
+            return space.f_bavail * space.f_frsize
+
+    def session_dir(self, session: SessionId) -> Path:
+        return self.base / session.folder
+
+    def checkpoint_dir(self, session: SessionId, restarts: int) -> Path:
+        return self.session_dir(session) / str(restarts)
+
+    def stage(self, session: SessionId, restarts: int) -> Path:
+        """An empty directory to dump into, on the file system of the store."""
+        with _answering(f"store {self.root}"):
+            self.base.mkdir(mode=0o700, exist_ok=True)
+            staging = self.base / ".staging"
+            staging.mkdir(mode=0o700, exist_ok=True)
+            path = staging / f"{session.folder}.{restarts}"
+            if path.exists():
+                shutil.rmtree(path)
+            path.mkdir(mode=0o700)
+        return path
+
+    def discard(self, staged: Path) -> None:
+        """Forget a staged checkpoint; never raises, since it is called on the way out."""
+        shutil.rmtree(staged, ignore_errors=True)
+
+    def commit(
+        self,
+        staged: Path,
+        session: SessionId,
+        restarts: int,
+        describe: Callable[[tuple[Part, ...]], Manifest],
+    ) -> Manifest:
+        """Hash, make durable and publish a staged checkpoint. Hashing and fsync run side by side:
+        one is bound by the CPU, the other by the disk."""
+        with _answering(f"store {self.root}"):
+            files = sorted(p for p in staged.rglob("*") if p.is_file() and not p.is_symlink())
+            for path in files:
+                os.chown(path, 0, 0)
+                os.chmod(path, 0o600)
+            with ThreadPoolExecutor(2) as pool:
+                syncing = pool.submit(_sync_all, files)
+                parts = tuple(
+                    Part(str(path.relative_to(staged)), path.stat().st_size, digest(path))
+                    for path in files
+                )
+                syncing.result()
+            for folder in {path.parent for path in files} | {staged}:
+                os.chown(folder, 0, 0)
+                os.chmod(folder, 0o700)
+                fsync_directory(folder)
+            manifest = describe(parts)
+            target = self.checkpoint_dir(session, restarts)
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            if target.exists():
+                shutil.rmtree(target)
+            staged.rename(target)
+            fsync_directory(target.parent)
+            fsync_directory(self.base)
+            self._check_sizes(target, manifest)
+            try:
+                self._write_manifest(target, manifest)
+            except OSError:
+                # The caller goes on as if nothing had been committed, so nothing may be.
+                (target / MANIFEST).unlink(missing_ok=True)
+                raise
+        return manifest
+
+    def _write_manifest(self, target: Path, manifest: Manifest) -> None:
+        temporary = target / f"{MANIFEST}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(target / MANIFEST)
+        fsync_directory(target)
+
+    def _check_sizes(self, target: Path, manifest: Manifest) -> None:
+        for part in manifest.parts:
+            size = (target / part.path).stat().st_size
+            if size != part.size:
+                raise IntegrityError(f"{part.path} has {size} bytes, {part.size} were hashed")
+
+    def read(self, session: SessionId, restarts: int) -> Manifest:
+        """The manifest of a committed checkpoint. IntegrityError where there is none."""
+        path = self.checkpoint_dir(session, restarts) / MANIFEST
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            raise IntegrityError(f"there is no committed checkpoint {path.parent}") from None
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        try:
+            manifest = msgspec.json.decode(raw, type=Manifest)
+        except msgspec.MsgspecError as error:
+            raise IntegrityError(f"{path}: {error}") from error
+        if manifest.version != MANIFEST_VERSION:
+            raise IntegrityError(f"{path}: manifest version {manifest.version} is not known")
+        if manifest.session != str(session) or manifest.restarts != restarts:
+            raise IntegrityError(
+                f"{path} describes {manifest.session}, restart {manifest.restarts}"
+            )
+        return manifest
+
+    def committed(self, session: SessionId) -> list[int]:
+        """Restart counts with a committed checkpoint, oldest first."""
+        try:
+            names = os.listdir(self.session_dir(session))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreUnavailable(f"{self.session_dir(session)}: {error.strerror}") from error
+        numbers = sorted(int(n) for n in names if n.isdigit())
+        return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
+
+    def of_job(self, job_id: int, uid: int) -> list[str]:
+        """Sessions (as text) under this job id and uid that have a committed checkpoint."""
+        try:
+            names = os.listdir(self.base)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreUnavailable(f"{self.base}: {error.strerror}") from error
+        found = []
+        for name in names:
+            parts = name.split(".")
+            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and parts[2].isdigit():
+                id = SessionId(self.base.name, job_id, uid, int(parts[2]))
+                if self.committed(id):
+                    found.append(str(id))
+        return found
+
+    def verify(self, folder: Path, manifest: Manifest, skip: Iterable[str] = ()) -> None:
+        """Re-read every part and compare. Raises IntegrityError naming the first that differs."""
+        for part in manifest.parts:
+            if part.path in skip:
+                continue
+            path = folder / part.path
+            if path.is_symlink() or not path.is_file():
+                raise IntegrityError(f"{part.path} is missing")
+            if path.stat().st_size != part.size or digest(path) != part.digest:
+                raise IntegrityError(f"{part.path} is not what was written")
+
+    def delete(self, session: SessionId, restarts: int) -> None:
+        """Delete one checkpoint: the manifest first, so that a crash leaves no half of one."""
+        folder = self.checkpoint_dir(session, restarts)
+        with _answering(f"store {self.root}"):
+            (folder / MANIFEST).unlink(missing_ok=True)
+            fsync_directory(folder)
+            shutil.rmtree(folder)

@@ -1,0 +1,45 @@
+"""A session as the agent of its node keeps it (on disk, so that it survives the agent)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Needs
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.model.session import Progress
+
+
+@dataclass(slots=True)
+class NodeSession:
+    """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good.
+    `child` is the batch script of a fresh start (0 after a restore), `root` the inner PID of the
+    tree's root. `stopped` are inner PIDs that the user had stopped before we froze the tree."""
+
+    job_id: int
+    uid: int
+    gid: int
+    restarts: int
+    mode: str
+    living: Living
+    relay: int = 0
+    relay_start: int = 0
+    init: int = 0
+    init_start: int = 0
+    child: int = 0
+    root: int = 0
+    session: str = ""
+    started: float = 0.0
+    private_tmp: str = ""
+    block_io_uring: bool = False
+    held: bool = False
+    restored: bool = False
+    checkpoint: int = -1
+    checkpoint_bytes: int = 0
+    needs: Needs | None = None
+    stopped: tuple[int, ...] = ()
+    worker: int = 0
+    worker_start: int = 0
+    reason: str = ""
+    blockers: tuple[Blocker, ...] = ()
+    progress: Progress = field(default_factory=Progress)

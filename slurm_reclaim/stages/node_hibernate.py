@@ -1,0 +1,168 @@
+"""hibernate, on the node: preflight -> hold -> dump -> re-read activity -> commit -> kill.
+
+Until the commit every failure gives the tree back as it was (S2, S5); after it the image is the
+session, the tree is killed and the relay keeps the allocation until Slurm requeues the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slurm_reclaim.errors import (
+    CancelledByActivity,
+    DumpFailed,
+    NotReclaimable,
+    ReclaimError,
+    StaleOrder,
+)
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.ids import SessionId, parse_session_id
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, Order, Outcome, Result
+from slurm_reclaim.model.session import Progress
+from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
+
+Save = Callable[[NodeSession], None]
+
+
+def hibernate(
+    order: Order,
+    session: NodeSession,
+    tree: Tree,
+    link: Link,
+    store: NodeStore,
+    clock: Clock,
+    save: Save,
+) -> Result:
+    """Carry out a hibernate order. `save` makes the session's record durable (S7)."""
+    began = clock.now()
+
+    def result(outcome: Outcome, reason: str, blockers: tuple[Blocker, ...] = ()) -> Result:
+        return Result(
+            order=order.id,
+            session=order.session,
+            restarts=order.restarts,
+            verb=order.verb,
+            outcome=outcome,
+            reason=reason,
+            blockers=blockers,
+            bytes=session.checkpoint_bytes if outcome is Outcome.DONE else 0,
+            seconds=clock.now() - began,
+            at=clock.now(),
+            needs=session.needs if outcome is Outcome.DONE else None,
+        )
+
+    id = parse_session_id(order.session)
+    try:
+        _check(order, session)
+        if session.living is Living.RUNNING:
+            _save_tree(order, id, session, tree, link, store, clock, save)
+        return result(Outcome.DONE, order.reason)
+    except NotReclaimable as refusal:
+        return result(Outcome.REFUSED, refusal.message, session.blockers)
+    except StaleOrder as refusal:
+        return result(Outcome.REFUSED, refusal.message)
+    except CancelledByActivity as seen:
+        return result(Outcome.CANCELLED, seen.message)
+    except ReclaimError as error:
+        return result(Outcome.FAILED, error.message)
+
+
+def _check(order: Order, session: NodeSession) -> None:
+    if session.restarts != order.restarts:
+        raise StaleOrder(
+            f"the order is for restart {order.restarts}, the job is in restart {session.restarts}"
+        )
+    if session.living is Living.COMMITTED and session.checkpoint == order.restarts:
+        return
+    if session.living is not Living.RUNNING:
+        raise StaleOrder(f"the session is {session.living.value} on its node")
+
+
+def _save_tree(
+    order: Order,
+    id: SessionId,
+    session: NodeSession,
+    tree: Tree,
+    link: Link,
+    store: NodeStore,
+    clock: Clock,
+    save: Save,
+) -> None:
+    session.blockers = tuple(tree.blockers())
+    if session.blockers:
+        raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
+    store.check()
+    session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
+    session.progress = Progress("dump", 0, 0, clock.now())
+    staged = store.stage(id, order.restarts)
+    save(session)
+    committed = False
+    try:
+        link.hold()
+        session.held = True
+        tree.dump(staged)
+        if order.cancel_on_activity:
+            _still_idle(order, tree)
+        session.progress = Progress("commit", 0, 0, clock.now())
+        tree.save_surroundings(staged)
+        manifest = store.commit(
+            staged, id, order.restarts, lambda parts: tree.describe(staged, parts, order.reason)
+        )
+        committed = True
+        session.checkpoint, session.checkpoint_bytes = order.restarts, manifest.size
+        session.needs = manifest.needs
+    finally:
+        if not committed:
+            give_back(session, tree, link, clock)
+            store.discard(staged)
+            save(session)
+    finish(session, tree, clock, save)
+
+
+def give_back(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None:
+    """Before the commit the tree is the session: it runs on as it was (S2)."""
+    tree.resume()
+    if session.held:
+        link.unhold()
+        session.held = False
+    session.living = Living.RUNNING
+    session.progress = Progress(at=clock.now())
+
+
+def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
+    """After the commit the image is the session: the tree must never run again (S3)."""
+    tree.kill()
+    session.living = Living.COMMITTED
+    session.progress = Progress(at=clock.now())
+    save(session)
+
+
+def _still_idle(order: Order, tree: Tree) -> None:
+    """S5: the owner wins until the commit. The tree is frozen, so nothing can be missed here that
+    came before; what comes later waits in a socket until the next life of the session."""
+    last = tree.last_activity()
+    if last > order.since:
+        raise CancelledByActivity("terminal input arrived while the session was being frozen")
+    if unread := tree.unread():
+        raise CancelledByActivity(f"a message arrived on {unread[0]} while the session was frozen")
+
+
+def recover(
+    session: NodeSession, tree: Tree, link: Link, store: NodeStore, clock: Clock, save: Save
+) -> str:
+    """An agent that died while dumping looks at the world: is the checkpoint committed or not?
+    Returns the sentence for the event log."""
+    id = parse_session_id(session.session)
+    if session.restarts in store.committed(id):
+        manifest = store.read(id, session.restarts)
+        session.checkpoint, session.checkpoint_bytes = session.restarts, manifest.size
+        session.needs = manifest.needs
+        finish(session, tree, clock, save)
+        return "the agent was restarted after the commit; the hibernation goes on"
+    try:
+        give_back(session, tree, link, clock)
+    except DumpFailed as error:
+        session.reason = error.message
+    save(session)
+    return "the agent was restarted before the commit; the session runs on"

@@ -1,0 +1,53 @@
+"""restore, on the node: verify -> prepare -> restore -> seen alive -> handed to reclaim-init.
+
+A failure leaves nothing behind and the image untouched: the job is held again and may try another
+node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.model.session import Progress
+from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
+
+Save = Callable[[NodeSession], None]
+
+
+def restore(
+    id: SessionId,
+    restarts: int,
+    session: NodeSession,
+    tree: Tree,
+    link: Link,
+    store: NodeStore,
+    clock: Clock,
+    save: Save,
+) -> bool:
+    """Restore the checkpoint that was committed in incarnation `restarts`. The outcome is in
+    `session.living` and `session.reason`."""
+    session.session, session.living = str(id), Living.RESTORING
+    session.progress = Progress("verify", 0, 0, clock.now())
+    save(session)
+    try:
+        manifest = store.read(id, restarts)
+        folder = store.checkpoint_dir(id, restarts)
+        session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
+        store.verify(folder, manifest)
+        session.progress = Progress("restore", 0, manifest.size, clock.now())
+        tree.restore(folder, manifest)
+        link.adopt_root(manifest.root_pid)
+    except ReclaimError as error:
+        session.living, session.reason = Living.RESTORE_FAILED, error.message
+        session.progress = Progress(at=clock.now())
+        save(session)
+        return False
+    session.root, session.child, session.held = manifest.root_pid, 0, False
+    session.living, session.restored, session.reason = Living.RUNNING, True, ""
+    session.progress = Progress(at=clock.now())
+    save(session)
+    return True
