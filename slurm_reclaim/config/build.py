@@ -12,6 +12,9 @@ from slurm_reclaim.config import schema
 from slurm_reclaim.config.source import Key, Source
 from slurm_reclaim.config.units import format_duration, format_size, parse_duration, parse_size
 
+# A field of the schema and its type.
+Setting = tuple[dataclasses.Field[Any], Any]
+
 
 class Complaint(ValueError):
     """One thing wrong with one value, as a sentence that follows "key: "."""
@@ -52,7 +55,7 @@ def sections() -> Iterator[tuple[str, Any, str]]:
             yield entry.name, kind, (kind.__doc__ or "").partition(": ")[2].replace("\n    ", " ")
 
 
-def settings(kind: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+def settings(kind: type) -> dict[str, Setting]:
     """name -> (field, type) of the settings that stand directly in this table."""
     hints = get_type_hints(kind)
     return {
@@ -112,7 +115,7 @@ def _absorb_value(
     building: Building,
     source: Source,
     key: Key,
-    setting: tuple[dataclasses.Field[Any], Any],
+    setting: Setting,
     value: Any,
 ) -> None:
     try:

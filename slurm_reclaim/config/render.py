@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
+from collections.abc import Iterator
 from typing import Any, get_origin
 
 from slurm_reclaim.config import schema
-from slurm_reclaim.config.build import default, sections, settings
+from slurm_reclaim.config.build import Setting, default, sections, settings
 from slurm_reclaim.config.load import Loaded
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.config.units import format_duration, format_size
@@ -143,36 +144,42 @@ Jobs on several nodes and heterogeneous jobs are never managed, whatever a rule 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """One setting in force: its key path, its value as TOML, and where it comes from."""
+    """One setting in force: its key path, its value as TOML and as a number, text or list
+    (durations in seconds, sizes in bytes), and where it comes from."""
 
     key: str
     value: str
+    plain: Any
     origin: str
 
 
 def in_force(loaded: Loaded) -> list[Shown]:
     """Every setting with its origin: `file:line` or `default`."""
     shown = [
-        _shown(loaded, (name,), loaded.config, *pair)
-        for name, pair in settings(schema.Config).items()
+        _shown(".".join(key), table, setting, loaded.origins.get(key, "default"))
+        for key, table, setting in _plain_settings(loaded.config)
     ]
-    for section, kind, _ in sections():
-        if section == "adopt":
-            continue
-        table = getattr(loaded.config, section)
-        shown += [
-            _shown(loaded, (section, name), table, *pair) for name, pair in settings(kind).items()
-        ]
     for number, rule in enumerate(loaded.config.adopt):
         origin = loaded.origins.get(("adopt", str(number)), "default")
         shown += [
-            Shown(f"adopt[{number + 1}].{name}", literal(hint, getattr(rule, name)), origin)
-            for name, (entry, hint) in settings(schema.Adopt).items()
-            if getattr(rule, name) != default(entry) or name == "manage"
+            _shown(f"adopt[{number + 1}].{name}", rule, setting, origin)
+            for name, setting in settings(schema.Adopt).items()
+            if getattr(rule, name) != default(setting[0]) or name == "manage"
         ]
     return shown
 
 
-def _shown(loaded: Loaded, key: Key, table: Any, entry: dataclasses.Field[Any], kind: Any) -> Shown:
-    value = literal(kind, getattr(table, entry.name))
-    return Shown(".".join(key), value, loaded.origins.get(key, "default"))
+def _plain_settings(config: schema.Config) -> Iterator[tuple[Key, Any, Setting]]:
+    """Every setting that is not part of a list, and the table it stands in."""
+    for name, setting in settings(schema.Config).items():
+        yield (name,), config, setting
+    for section, kind, _ in sections():
+        if section != "adopt":
+            for name, setting in settings(kind).items():
+                yield (section, name), getattr(config, section), setting
+
+
+def _shown(key: str, table: Any, setting: Setting, origin: str) -> Shown:
+    entry, kind = setting
+    value = getattr(table, entry.name)
+    return Shown(key, literal(kind, value), value, origin)

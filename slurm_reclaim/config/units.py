@@ -34,7 +34,7 @@ def parse_size(text: str) -> int:
 def format_duration(seconds: float) -> str:
     """The shortest exact way to write it: 5400 is "1h30m", 0.5 is "500ms"."""
     left = round(seconds * 1000)
-    parts = []
+    parts: list[str] = []
     for unit in ("d", "h", "m", "s", "ms"):
         count, left = divmod(left, round(_SECONDS[unit] * 1000))
         if count:

@@ -1,0 +1,108 @@
+"""The `reclaim` command: sub-commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+from slurm_reclaim.cli.app import App, debugging
+from slurm_reclaim.errors import ProgrammingError, ReclaimError
+
+# Command -> module below slurm_reclaim.cli, imported when it is called.
+_COMMANDS = {
+    "list": "list",
+    "show": "show",
+    "hibernate": "hibernate",
+    "restore": "restore",
+    "events": "events",
+    "check": "check",
+    "config": "config",
+}
+_ALIASES = {"pause": "hibernate", "resume": "restore"}
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        module = _COMMANDS.get(_ALIASES.get(name, name))
+        if module is None:
+            return None
+        command = import_module(f"slurm_reclaim.cli.{module}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        _, command, rest = super().resolve_command(context, args)
+        return command.name if command else None, command, rest
+
+    def invoke(self, context: click.Context) -> Any:
+        app = context.ensure_object(App)
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except Exception as error:
+            if debugging():
+                raise
+            known = error if isinstance(error, ReclaimError) else _unexpected(error)
+            app.output.error(known)
+            raise click.exceptions.Exit(known.exit_code) from None
+
+
+def _unexpected(error: Exception) -> ProgrammingError:
+    return ProgrammingError(
+        f"unexpected {type(error).__name__}: {error}",
+        hint="please report it with the traceback that RECLAIM_DEBUG=1 shows",
+    )
+
+
+def _version() -> str:
+    try:
+        return version("slurm-reclaim")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 2 usage, 20-29 refused, 30-39 no answer, 40-49 failed "
+    "(docs/errors.md).",
+)
+@click.option(
+    "--config",
+    "path",
+    metavar="FILE",
+    envvar="RECLAIM_CONFIG",
+    help="Read FILE instead of /etc/slurm-reclaim/slurm-reclaim.toml.",
+)
+@click.version_option(_version(), prog_name="reclaim")
+@click.pass_context
+def reclaim(context: click.Context, path: str | None) -> None:
+    """Interactive Slurm sessions that can be put to disk and brought back as they were."""
+    context.ensure_object(App).config_path = path
+
+
+def main() -> None:
+    try:
+        reclaim(prog_name="reclaim")
+    except BrokenPipeError:
+        # `reclaim list | head`: not an error, and not worth a traceback at shutdown either.
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Times, sizes and sessions as words for people. Pure."""
+
+from __future__ import annotations
+
+import time
+
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.session import Progress, Session
+
+
+def size(count: float) -> str:
+    """1288490188 is "1.2 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def span(seconds: float) -> str:
+    """The two largest units: 5400 is "1h30m", 3 is "3s"."""
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0s"
+
+
+def moment(at: float) -> str:
+    """Local time with seconds; empty for "never"."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else ""
+
+
+def next_step(session: Session) -> str:
+    """What the owner can do now; empty where there is nothing to do but wait."""
+    job = session.job
+    return {
+        State.HIBERNATED: f"bring it back: reclaim restore {job} (or scontrol release {job})",
+        State.FAILED: f"its checkpoint is kept; show an administrator: reclaim events {job}",
+        State.QUEUED: f"wait for a node: squeue -j {job} --start",
+    }.get(session.state, "")
+
+
+def checkpoint(session: Session) -> str:
+    if session.checkpoint < 0:
+        return ""
+    return size(session.checkpoint_bytes) if session.checkpoint_bytes else "yes"
+
+
+def progress(progress: Progress, left: float | None) -> str:
+    """One line: "dump: 1.2 GiB of 4.0 GiB, 12s left"."""
+    text = progress.step
+    if progress.total:
+        text += f": {size(progress.done)} of {size(progress.total)}"
+    elif progress.done:
+        text += f": {size(progress.done)}"
+    return text + (f", {span(left)} left" if left is not None else "")
+
+
+def event(event: Event) -> str:
+    """The state change and the reason of an event."""
+    change = f"{event.before} -> {event.after}: " if event.before != event.after else ""
+    return change + event.reason

@@ -1,0 +1,61 @@
+"""The JSON that programs read (docs/commands.md). Fields are added, never renamed or removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.session import Session
+
+
+def session(session: Session) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "job": session.job,
+        "job_id": session.id.job_id,
+        "session": str(session.id),
+        "cluster": session.id.cluster,
+        "uid": session.id.uid,
+        "user": session.user,
+        "name": session.name,
+        "account": session.account,
+        "partition": session.partition,
+        "qos": session.qos,
+        "state": str(session.state),
+        "reason": session.reason,
+        "since": session.since,
+        "submitted": session.id.submitted,
+        "node": session.node or None,
+        "restarts": session.restarts,
+        "tres": session.tres,
+        "time_left": session.time_left or None,
+        "checkpoint": None,
+        "blockers": list(session.blockers),
+        "bad_nodes": list(session.bad_nodes),
+        "progress": None,
+    }
+    if session.checkpoint >= 0:
+        shown["checkpoint"] = {"restarts": session.checkpoint, "bytes": session.checkpoint_bytes}
+    if session.progress.step:
+        shown["progress"] = {
+            "step": session.progress.step,
+            "done": session.progress.done,
+            "total": session.progress.total,
+            "at": session.progress.at,
+        }
+    return shown
+
+
+def event(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "kind": event.kind,
+        "reason": event.reason,
+        "session": event.session or None,
+        "job_id": event.job_id or None,
+        "uid": event.uid if event.uid >= 0 else None,
+        "node": event.node or None,
+        "before": event.before or None,
+        "after": event.after or None,
+        "details": event.details,
+    }
