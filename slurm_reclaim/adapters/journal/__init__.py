@@ -1,0 +1,1 @@
+"""The journal: sessions, events and intents in a database, durable before a call returns."""

@@ -1,0 +1,153 @@
+"""The journal on a real SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_reclaim.adapters.journal.engine import open_engine
+from slurm_reclaim.adapters.journal.journal import SqlJournal
+from slurm_reclaim.adapters.journal.lock import take_lock
+from slurm_reclaim.errors import ConfigError, IllegalTransition, Refused, StoreUnavailable
+from slurm_reclaim.model.checkpoint import Needs
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.session import Saved, Session
+
+ID = SessionId("lab", 7, 2001, 1000)
+
+
+def session(id: SessionId = ID, state: State = State.ACTIVE) -> Session:
+    return Session(
+        id=id, user="alice", name="n\nb|\x00é", account="phys", partition="main", qos="normal",
+        state=state, reason="adopted", since=5.0, array_task=None, bad_nodes=("n1",),
+        saved=Saved("c", "n[1-3]", 60), needs=Needs("x86_64", "6.1", "abc", "4.2.1", 9, 10),
+    )  # fmt: skip
+
+
+def event(kind: str = "adopted", **more: object) -> Event:
+    base = Event(at=5.0, kind=kind, reason="why", session=str(ID), job_id=7, uid=2001)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> SqlJournal:
+    return SqlJournal(open_engine("", str(tmp_path)))
+
+
+def reopened(tmp_path: Path) -> SqlJournal:
+    return SqlJournal(open_engine("", str(tmp_path)))
+
+
+def test_what_was_stored_comes_back_the_same(journal: SqlJournal, tmp_path: Path) -> None:
+    journal.open_session(session(), event(details={"bytes": 7, "s": 1.5, "who": ["a"]}))
+    again = reopened(tmp_path)
+    assert again.session(ID) == session()
+    assert list(again.sessions()) == [session()]
+    (found,) = again.events()
+    assert found == event(details={"bytes": 7, "s": 1.5, "who": ["a"]}, seq=1)
+
+
+def test_a_transition_and_its_event_are_stored_together(journal: SqlJournal) -> None:
+    journal.open_session(session(), event())
+    asked = session(state=State.HIBERNATING)
+    journal.apply(asked, Fact.HIBERNATE_ASKED, event("hibernate-asked"))
+    assert journal.session(ID) == asked
+    assert [e.kind for e in journal.events()] == ["adopted", "hibernate-asked"]
+
+
+def test_a_transition_that_is_not_in_the_table_changes_nothing(journal: SqlJournal) -> None:
+    journal.open_session(session(), event())
+    with pytest.raises(IllegalTransition):
+        journal.apply(session(state=State.QUEUED), Fact.RELEASED, event("released"))
+    with pytest.raises(IllegalTransition):
+        journal.apply(session(state=State.IDLE), Fact.JOB_GONE, event("job-gone"))
+    assert journal.session(ID) == session()
+    assert [e.kind for e in journal.events()] == ["adopted"]
+
+
+def test_ended_sessions_are_told_apart(journal: SqlJournal) -> None:
+    journal.open_session(session(), event())
+    journal.apply(session(state=State.ENDED), Fact.JOB_GONE, event("job-gone"))
+    later = session(SessionId("lab", 7, 2001, 2000))
+    journal.open_session(later, event())
+    assert list(journal.sessions()) == [later]
+    assert [s.id.submitted for s in journal.of_job(7)] == [1000, 2000]
+    assert len(journal.sessions(ended=True)) == 2
+
+
+def test_events_page_in_order(journal: SqlJournal) -> None:
+    for number in range(10):
+        journal.note(event(f"note-{number}", uid=number % 2))
+    assert [e.seq for e in journal.events(limit=3)] == [8, 9, 10]
+    assert [e.seq for e in journal.events(after=2, limit=3)] == [3, 4, 5]
+    assert [e.uid for e in journal.events(uid=1)] == [1] * 5
+    assert not journal.events(session="lab/8.1.1")
+    journal.trim(before=6.0)
+    assert not journal.events()
+
+
+def test_intents_stay_until_settled(journal: SqlJournal, tmp_path: Path) -> None:
+    first = journal.intend(ID, "requeue", "{}")
+    second = journal.intend(ID, "release", "{}")
+    journal.settle(first, "done")
+    assert reopened(tmp_path).unsettled() == [(second, str(ID), "release", "{}")]
+
+
+def test_a_power_failure_can_not_lose_what_was_answered(journal: SqlJournal) -> None:
+    with journal._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_the_file_is_its_owners_alone(journal: SqlJournal, tmp_path: Path) -> None:
+    assert (tmp_path / "journal.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_a_newer_journal_is_refused(journal: SqlJournal, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "journal.sqlite") as raw:
+        raw.execute("UPDATE meta SET value='99' WHERE name='schema'")
+    with pytest.raises(ConfigError, match="version 99"):
+        open_engine("", str(tmp_path))
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="nowhere"):
+        open_engine("", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("url", ["nonsense", "oracle9://x/y"])
+def test_an_unusable_url_is_a_mistake_of_the_configuration(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"controller\.journal"):
+        open_engine(url, str(tmp_path))
+
+
+def test_a_second_controller_is_refused_and_told_who_holds_the_journal(tmp_path: Path) -> None:
+    lock = take_lock(open_engine("", str(tmp_path)))
+    second = (
+        "import sys\n"
+        "from slurm_reclaim.adapters.journal.engine import open_engine\n"
+        "from slurm_reclaim.adapters.journal.lock import take_lock\n"
+        "take_lock(open_engine('', sys.argv[1]))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", second, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "Refused: another reclaimd (pid " in answer.stderr
+    lock.release()
+    take_lock(open_engine("", str(tmp_path))).release()
+
+
+def test_the_lock_of_a_killed_controller_is_free(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite.lock").write_text("pid 1 on elsewhere")
+    lock = take_lock(open_engine("", str(tmp_path)))
+    with pytest.raises(Refused):
+        take_lock(open_engine("", str(tmp_path)))
+    lock.release()
