@@ -106,6 +106,10 @@ class Tree(Protocol):
         """Unix seconds of the last terminal input."""
         ...
 
+    def memory(self) -> int:
+        """Bytes that a dump will write at most."""
+        ...
+
     def dump(self, staged: Path) -> None:
         """Dump into `staged/images`; the tree is left stopped. DumpFailed: it was not dumped and
         may be stopped, `resume` is due."""

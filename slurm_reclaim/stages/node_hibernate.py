@@ -94,8 +94,9 @@ def _save_tree(
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
     store.check()
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.progress = Progress("dump", 0, 0, clock.now())
+    session.progress = Progress("dump", 0, tree.memory(), clock.now())
     staged = store.stage(id, order.restarts)
+    session.staged = str(staged)
     save(session)
     committed = False
     try:
@@ -104,7 +105,7 @@ def _save_tree(
         tree.dump(staged)
         if order.cancel_on_activity:
             _still_idle(order, tree)
-        session.progress = Progress("commit", 0, 0, clock.now())
+        session.progress = Progress("commit", 0, session.progress.total, clock.now())
         tree.save_surroundings(staged)
         manifest = store.commit(
             staged, id, order.restarts, lambda parts: tree.describe(staged, parts, order.reason)

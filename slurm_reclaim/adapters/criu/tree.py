@@ -78,6 +78,9 @@ class SessionTree:
             ghost_limit=self._config.ghost_limit,
         )
 
+    def memory(self) -> int:
+        return blockers.memory(self._members())
+
     def last_activity(self) -> float:
         return terminals.last_input(self._session.init)
 
@@ -140,7 +143,7 @@ class SessionTree:
             outputs=self._surroundings.outputs,
             needs=node_needs(
                 self._config.criu,
-                memory=blockers.memory(self._members()),
+                memory=self.memory(),
                 max_pid=images.highest_pid(staged / "images"),
                 listening=tuple(self._listening),
             ),

@@ -1,0 +1,96 @@
+"""What this node has, as the agent reports it: for fit, and for `reclaim check`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import sh
+
+from slurm_reclaim import __version__
+from slurm_reclaim.adapters.criu.command import LIBEXEC
+from slurm_reclaim.adapters.criu.description import cpu_flags_digest, criu_version
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.model.order import NodeFacts
+
+# 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
+CRIU_FLOOR = (4, 2, 1)
+_PLUGIN_DIRS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm")
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """`4.2.1` -> (4, 2, 1); what is no number ends it."""
+    numbers: list[int] = []
+    for word in text.split("-")[0].split("."):
+        if not word.isdigit():
+            break
+        numbers.append(int(word))
+    return tuple(numbers)
+
+
+def criu_problem(criu: str) -> str:
+    """Why CRIU can't be used here; empty if it can."""
+    version = criu_version(criu)
+    if not version:
+        return f"{criu} can't be run"
+    if parse_version(version) < CRIU_FLOOR:
+        floor = ".".join(map(str, CRIU_FLOOR))
+        return f"CRIU {version} is older than {floor} (CVE-2026-18107)"
+    try:
+        sh.Command(criu)("check", "--unprivileged", _env={"PATH": "/usr/sbin:/usr/bin"})
+    except sh.ErrorReturnCode as error:
+        text = (error.stdout + error.stderr).decode(errors="replace").strip()
+        return f"criu check: {text.splitlines()[-1] if text else 'failed'}"
+    return ""
+
+
+def _io_uring_disabled() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/io_uring_disabled").read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def plugin_installed() -> bool:
+    """Whether the plugin and its programs are in their places. That slurmstepd loads it shows
+    when it asks."""
+    places = [p for pattern in _PLUGIN_DIRS for p in Path("/").glob(f"{pattern[1:]}/reclaim.so")]
+    programs = [LIBEXEC / "reclaim-init", LIBEXEC / "reclaim-exec"]
+    return bool(places) and all(os.access(p, os.X_OK) for p in programs)
+
+
+class FactFinder:
+    """CRIU is asked once per agent start; the store each time."""
+
+    def __init__(self, criu: str, store: DirectoryStore, config_digest: str) -> None:
+        self._criu = criu
+        self._store = store
+        self._config_digest = config_digest
+        self._problem = criu_problem(criu)
+        self._version = criu_version(criu)
+
+    def facts(self) -> NodeFacts:
+        free, trouble = 0, ""
+        try:
+            free = self._store.check()
+        except StoreUnavailable as error:
+            trouble = error.message
+        uname = os.uname()
+        return NodeFacts(
+            arch=uname.machine,
+            kernel=uname.release,
+            cpu_flags_digest=cpu_flags_digest(),
+            criu=self._version,
+            criu_ok=not self._problem,
+            criu_problem=self._problem,
+            plugin_seen=plugin_installed(),
+            io_uring_disabled=_io_uring_disabled(),
+            store_ok=not trouble,
+            store_problem=trouble,
+            store_free=free,
+            version=__version__,
+            config_digest=self._config_digest,
+            memory_total=psutil.virtual_memory().total,
+        )

@@ -1,0 +1,90 @@
+"""Jobs as squeue shows them: all of the cluster in one query, or one in detail."""
+
+from __future__ import annotations
+
+from slurm_reclaim.adapters.slurm.rows import Cutter
+from slurm_reclaim.adapters.slurm.runner import Runner
+from slurm_reclaim.adapters.slurm.values import number, seconds, words
+from slurm_reclaim.errors import SchedulerUnavailable
+from slurm_reclaim.model.job import Job, JobDetail
+from slurm_reclaim.ports import NodeNames
+
+# The names of 22.05 and later. `-t all` keeps finished jobs in view for MinJobAge, `-a` shows
+# hidden partitions. Pending array tasks stay one row: they are no sessions, and may be millions.
+JOB_FIELDS = (
+    "JobID", "UserID", "UserName", "Account", "Partition", "QOS", "State", "Reason", "RestartCnt",
+    "SubmitTime", "StartTime", "EndTime", "TimeLimit", "TimeUsed", "NodeList", "ArrayJobID",
+    "ArrayTaskID", "PriorityLong", "tres-alloc", "Name",
+)  # fmt: skip
+DETAIL_FIELDS = (
+    *JOB_FIELDS, "ExcNodes", "BatchFlag", "Requeue", "NumNodes", "HetJobID", "STDOUT", "STDERR",
+    "WorkDir", "Comment", "admin_comment",
+)  # fmt: skip
+_ALL = ("squeue", "-a", "-h", "-t", "all")
+_UNKNOWN_JOB = "Invalid job id specified"
+
+
+async def list_jobs(runner: Runner, names: NodeNames) -> list[Job]:
+    cutter = Cutter(JOB_FIELDS)
+    answer = await runner.run(*_ALL, "-O", cutter.format)
+    return [job_of(row, names) for row in cutter.rows(answer.out)]
+
+
+async def show_job(runner: Runner, names: NodeNames, job_id: int) -> JobDetail | None:
+    """None only where Slurm says itself that it does not know the job.
+
+    Not `scontrol show job`: its `key=value` lines begin with the job's name, in which a user can
+    write any other key."""
+    cutter = Cutter(DETAIL_FIELDS)
+    answer = await runner.run(*_ALL, "-j", str(job_id), "-O", cutter.format, allowed=(0, 1))
+    if answer.code != 0:
+        if _UNKNOWN_JOB in answer.err:
+            return None
+        raise SchedulerUnavailable(f"squeue failed for job {job_id}: {answer.err.strip()}")
+    # The number of an array's last task is also that of the array: all its tasks are shown.
+    rows = [row for row in cutter.rows(answer.out) if number(row["JobID"]) == job_id]
+    return detail_of(rows[0], names) if rows else None
+
+
+def job_of(row: dict[str, str], names: NodeNames) -> Job:
+    state, task = row["State"].strip(), row["ArrayTaskID"].strip()
+    job_id, array = number(row["JobID"]), number(row["ArrayJobID"])
+    is_task = task.isdigit()
+    return Job(
+        job_id=job_id,
+        uid=number(row["UserID"]),
+        user=words(row["UserName"]),
+        name=row["Name"],
+        account=words(row["Account"]),
+        partition=words(row["Partition"]),
+        qos=words(row["QOS"]),
+        state=state,
+        reason=words(row["Reason"]),
+        restarts=number(row["RestartCnt"]),
+        submitted=number(row["SubmitTime"]),
+        started=number(row["StartTime"]),
+        ends=number(row["EndTime"]),
+        time_limit=seconds(row["TimeLimit"]),
+        time_used=seconds(row["TimeUsed"]),
+        nodes=names.expand(words(row["NodeList"])),
+        array_job_id=array if is_task or words(task) else 0,
+        array_task=int(task) if is_task else None,
+        held=number(row["PriorityLong"]) == 0,
+        tres=words(row["tres-alloc"]),
+    )
+
+
+def detail_of(row: dict[str, str], names: NodeNames) -> JobDetail:
+    return JobDetail(
+        job=job_of(row, names),
+        comment=row["Comment"] if words(row["Comment"]) else "",
+        admin_comment=row["admin_comment"] if words(row["admin_comment"]) else "",
+        excluded_nodes=words(row["ExcNodes"]),
+        batch=number(row["BatchFlag"]) != 0,
+        requeue=number(row["Requeue"]) != 0,
+        node_count=number(row["NumNodes"].partition("-")[0]),
+        het=number(row["HetJobID"]) != 0,
+        std_out=words(row["STDOUT"]),
+        std_err=words(row["STDERR"]),
+        work_dir=words(row["WorkDir"]),
+    )

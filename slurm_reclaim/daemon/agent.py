@@ -1,0 +1,163 @@
+"""The agent's loop: report, take orders, answer the plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.transport import lines
+from slurm_reclaim.adapters.transport.client import ControllerClient
+from slurm_reclaim.config import adopt
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
+from slurm_reclaim.model.order import Living, Order, Report, ReportReply
+
+log = logging.getLogger(__name__)
+
+ORDER_WAIT = 25.0
+BUSY_INTERVAL = 1.0
+RETRY = 3.0
+MOST_EVENTS = 500
+
+
+class Agent:
+    """Without a controller it takes no new action and keeps what it has to tell (S8)."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        sessions: NodeSessions,
+        orders: NodeOrders,
+        controller: ControllerClient,
+        facts: FactFinder,
+        alive: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._sessions = sessions
+        self._orders = orders
+        self._controller = controller
+        self._facts = facts
+        self._alive = alive
+        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self._silent = False
+
+    async def run(self) -> None:
+        await asyncio.gather(self._reporting(), self._ordering())
+
+    # -- reports ------------------------------------------------------------------------------
+
+    async def _reporting(self) -> None:
+        while True:
+            self._alive()
+            self._take_notes()
+            await self._orders.finish_commits()
+            self._sessions.changed.clear()
+            try:
+                await self._report()
+                self._heard()
+            except Unavailable as error:
+                self._unheard(error)
+            except ReclaimError as error:
+                log.error("report refused: %s", error)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next interval, or at once when something happened; often while work is going
+        on, for whoever watches the progress."""
+        busy = {Living.DUMPING, Living.RESTORING}
+        working = any(s.living in busy for s in self._sessions.sessions.values())
+        pause = BUSY_INTERVAL if working else self._config().agent.interval
+        try:
+            await asyncio.wait_for(self._sessions.changed.wait(), timeout=pause)
+            await asyncio.sleep(0.05)
+        except asyncio.TimeoutError:
+            pass
+
+    async def _report(self) -> None:
+        events = tuple(self._sessions.events[:MOST_EVENTS])
+        report = Report(
+            node=self._sessions.node,
+            boot_id=self._boot,
+            at=time.time(),
+            facts=await asyncio.to_thread(self._facts.facts),
+            sessions=await asyncio.to_thread(self._sessions.reports),
+            results=tuple(self._orders.results.values()),
+            events=events,
+        )
+        reply = await self._controller.post("/v1/agent/report", report, ReportReply)
+        for order in reply.acknowledged:
+            self._orders.results.pop(order, None)
+        del self._sessions.events[: reply.events_taken]
+        for job, name in reply.names.items():
+            session = self._sessions.get(int(job))
+            if session is not None and session.session != name:
+                session.session = name
+                self._sessions.save(session)
+
+    # -- orders -------------------------------------------------------------------------------
+
+    async def _ordering(self) -> None:
+        while True:
+            try:
+                orders = await self._controller.post(
+                    "/v1/agent/orders",
+                    {
+                        "node": self._sessions.node,
+                        "wait": ORDER_WAIT,
+                        "known": self._orders.known(),
+                    },
+                    list[Order],
+                    timeout=ORDER_WAIT + 10,
+                )
+                for order in orders:
+                    self._orders.take(order)
+            except Unavailable:
+                await asyncio.sleep(RETRY)
+            except ReclaimError as error:
+                log.error("orders refused: %s", error)
+                await asyncio.sleep(RETRY)
+
+    def _heard(self) -> None:
+        if self._silent:
+            log.info("the controller answers again")
+        self._silent = False
+
+    def _unheard(self, error: Unavailable) -> None:
+        if not self._silent:
+            log.warning("%s; no new action until it answers", error)
+        self._silent = True
+
+    # -- notes of the plugin ------------------------------------------------------------------
+
+    def _take_notes(self) -> None:
+        """Jobs that started without us because something of ours was missing (S10)."""
+        folder = Path(self._config().agent.run) / "missed"
+        try:
+            notes = sorted(p for p in folder.iterdir() if p.name.isdigit())
+        except OSError:
+            return
+        for path in notes:
+            try:
+                message = lines.decode(path.read_bytes())
+                self._note(message)
+            except (BadRequest, OSError) as error:
+                log.warning("%s: %s", path, error)
+            path.unlink(missing_ok=True)
+
+    def _note(self, message: dict[str, str]) -> None:
+        facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
+        managed, _ = adopt.decide(self._config().adopt, facts, message.get("option", ""))
+        if managed:
+            problem = message.get("problem", "unknown problem")
+            self._sessions.note(
+                "job-started-unmanaged",
+                f"the job started as if slurm-reclaim weren't there: {problem}",
+                lines.number(message, "job", 0),
+                lines.number(message, "uid", -1),
+            )

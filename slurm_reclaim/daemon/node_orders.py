@@ -1,0 +1,131 @@
+"""Carries out the controller's orders, each once, and keeps the results until acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.daemon.node_starts import NodeStarts
+from slurm_reclaim.errors import AgentUnavailable, OperationFailed, ReclaimError
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
+from slurm_reclaim.ports import Clock
+from slurm_reclaim.stages import node_hibernate
+
+log = logging.getLogger(__name__)
+
+# Dumps at once on one node: more would only share the same disk and keep each tree frozen longer.
+MOST_AT_ONCE = 2
+
+
+class NodeOrders:
+    def __init__(
+        self, sessions: NodeSessions, starts: NodeStarts, store: DirectoryStore, clock: Clock
+    ) -> None:
+        self._sessions = sessions
+        self._starts = starts
+        self._store = store
+        self._clock = clock
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self.results: dict[str, Result] = {}
+
+    def known(self) -> list[str]:
+        """Orders that need not be given again."""
+        return [*self._tasks, *self.results]
+
+    def take(self, order: Order) -> None:
+        if order.id in self._tasks or order.id in self.results:
+            return
+        task = asyncio.get_running_loop().create_task(self._carry_out(order))
+        self._tasks[order.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(order.id, None))
+
+    async def _carry_out(self, order: Order) -> None:
+        log.info("order %s %s job=%s: %s", order.id, order.verb.value, order.job_id, order.reason)
+        try:
+            result = await self._do(order)
+        except ReclaimError as error:
+            result = self._result(order, Outcome.FAILED, error.message)
+        except Exception as error:
+            log.exception("order %s", order.id)
+            result = self._result(order, Outcome.FAILED, f"internal error: {error}")
+        log.info("order %s: %s %s", order.id, result.outcome.value, result.reason)
+        self.results[order.id] = result
+        self._sessions.changed.set()
+
+    async def _do(self, order: Order) -> Result:
+        session = self._sessions.get(order.job_id)
+        if session is None:
+            return self._result(order, Outcome.REFUSED, "no such session on this node")
+        if order.verb is Verb.PREFLIGHT:
+            blockers = await asyncio.to_thread(self._sessions.tree(session).blockers)
+            session.blockers = tuple(blockers)
+            return self._result(order, Outcome.DONE, "", tuple(blockers))
+        async with self._room:
+            if session.job_id in self._sessions.busy:
+                return self._result(order, Outcome.REFUSED, "the session is being worked on")
+            self._sessions.busy.add(session.job_id)
+            try:
+                return await self._long_work(order, session)
+            finally:
+                self._sessions.busy.discard(session.job_id)
+
+    async def _long_work(self, order: Order, session: NodeSession) -> Result:
+        if order.verb is Verb.HIBERNATE:
+            return await asyncio.to_thread(
+                node_hibernate.hibernate,
+                order,
+                session,
+                self._sessions.tree(session),
+                self._sessions.link(session),
+                self._store,
+                self._clock,
+                self._sessions.save,
+            )
+        if order.verb is Verb.RESTORE_IN_PLACE:
+            return await self._in_place(order, session)
+        await asyncio.to_thread(self._sessions.link(session).end, 0)
+        return self._result(order, Outcome.DONE, order.reason)
+
+    async def _in_place(self, order: Order, session: NodeSession) -> Result:
+        """The requeue was refused: the same allocation gets its session back."""
+        if session.living is Living.RUNNING and session.restored:
+            return self._result(order, Outcome.DONE, "already restored")
+        if session.living not in (Living.COMMITTED, Living.RESTORE_FAILED):
+            raise OperationFailed(f"the session is {session.living.value}")
+        if await self._starts.bring_back(session, order.session, order.restarts):
+            return self._result(order, Outcome.DONE, order.reason)
+        return self._result(order, Outcome.FAILED, session.reason)
+
+    def _result(self, order: Order, outcome: Outcome, reason: str, blockers: tuple = ()) -> Result:
+        return Result(
+            order=order.id,
+            session=order.session,
+            restarts=order.restarts,
+            verb=order.verb,
+            outcome=outcome,
+            reason=reason,
+            blockers=blockers,
+            at=self._clock.now(),
+        )
+
+    async def finish_commits(self) -> None:
+        """Sessions whose checkpoint is committed but whose tree would not die at once."""
+        for session in list(self._sessions.sessions.values()):
+            if session.living is not Living.DUMPING or session.checkpoint != session.restarts:
+                continue
+            if session.job_id in self._sessions.busy:
+                continue
+            try:
+                await asyncio.to_thread(
+                    node_hibernate.finish,
+                    session,
+                    self._sessions.tree(session),
+                    self._clock,
+                    self._sessions.save,
+                )
+            except (AgentUnavailable, OperationFailed) as error:
+                log.error("job=%s: %s", session.job_id, error)

@@ -1,0 +1,52 @@
+"""An agent started anew finds sessions it had in hand: it looks at the world and goes on (S7)."""
+
+from __future__ import annotations
+
+import time
+
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.ports import Clock
+from slurm_reclaim.stages import node_hibernate
+
+
+def recover(
+    session: NodeSession, sessions: NodeSessions, store: DirectoryStore, clock: Clock
+) -> str:
+    """Wait for a CRIU that is still at work (killing it would take the tree with it), then see
+    what became of the session. Returns the sentence for the event log; blocking."""
+    while tree.same_process(session.worker, session.worker_start):
+        time.sleep(0.2)
+    session.worker = session.worker_start = 0
+    tree_of, link = sessions.tree(session), sessions.link(session)
+    if session.living is Living.DUMPING:
+        return node_hibernate.recover(session, tree_of, link, store, clock, sessions.save)
+    return _after_restore(session, sessions, store)
+
+
+def _after_restore(session: NodeSession, sessions: NodeSessions, store: DirectoryStore) -> str:
+    """A restore that nobody watched to its end is undone: the image is untouched, and a tree of
+    which we don't know whether it is whole must not go on."""
+    link = sessions.link(session)
+    try:
+        manifest = store.read(parse_session_id(session.session), session.checkpoint)
+        members = tree.members(session.init)
+        whole = len([p for p in members if p.state not in "ZX"]) >= manifest.processes
+        if whole and any(p.inner == manifest.root_pid for p in members):
+            link.adopt_root(manifest.root_pid)
+            session.root, session.held, session.restored = manifest.root_pid, False, True
+            session.living, session.reason = Living.RUNNING, ""
+            sessions.save(session)
+            return "the agent was restarted during the restore, which had succeeded"
+    except ReclaimError:
+        pass
+    sessions.tree(session).kill()
+    session.living = Living.RESTORE_FAILED
+    session.reason = "the agent was restarted during the restore"
+    sessions.save(session)
+    return session.reason

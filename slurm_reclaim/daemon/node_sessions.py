@@ -1,0 +1,195 @@
+"""The sessions of this node: what is known of each, on disk and in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from slurm_reclaim.adapters.criu.tree import SessionTree
+from slurm_reclaim.adapters.proc import terminals, tree
+from slurm_reclaim.adapters.store.records import SessionRecords
+from slurm_reclaim.adapters.transport.plugin_socket import InitLink
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.errors import AgentUnavailable
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, SessionReport
+from slurm_reclaim.model.session import Progress
+
+log = logging.getLogger(__name__)
+
+
+class NodeSessions:
+    """Used from the event loop, but for `save` and the links, which worker threads use too."""
+
+    def __init__(self, config: Config, node: str, records: SessionRecords) -> None:
+        self._config = config
+        self.node = node
+        self._records = records
+        self._lock = threading.Lock()
+        self._links: dict[int, InitLink] = {}
+        self.busy: set[int] = set()
+        self.changed = asyncio.Event()
+        self.events: list[Event] = []
+        self.sessions = {s.job_id: s for s in records.load()}
+        for session in list(self.sessions.values()):
+            if not tree.same_process(session.init, session.init_start):
+                self.forget(session, "it ended while the agent was away")
+
+    def get(self, job_id: int) -> NodeSession | None:
+        return self.sessions.get(job_id)
+
+    def put(self, session: NodeSession, link: InitLink) -> None:
+        self.sessions[session.job_id] = session
+        self._links[session.job_id] = link
+        self.save(session)
+        self.changed.set()
+
+    def save(self, session: NodeSession) -> None:
+        with self._lock:
+            if self.sessions.get(session.job_id) is session:
+                self._records.save(session)
+
+    def forget(self, session: NodeSession, why: str) -> None:
+        log.info("session job=%s is over on this node: %s", session.job_id, why)
+        with self._lock:
+            if self.sessions.get(session.job_id) is session:
+                del self.sessions[session.job_id]
+                self._records.forget(session)
+        self.changed.set()
+
+    def note(
+        self, kind: str, reason: str, job_id: int = 0, uid: int = -1, session: str = ""
+    ) -> None:
+        log.info("%s job=%s: %s", kind, job_id, reason)
+        self.events.append(
+            Event(
+                at=time.time(),
+                kind=kind,
+                reason=reason,
+                session=session,
+                job_id=job_id,
+                uid=uid,
+                node=self.node,
+            )
+        )
+        self.changed.set()
+
+    # -- links --------------------------------------------------------------------------------
+
+    def link(self, session: NodeSession) -> SessionLink:
+        return SessionLink(lambda: self._links.get(session.job_id))
+
+    async def left(self, link: InitLink) -> None:
+        """A connection broke: the job ended, or reclaim-init will attach anew."""
+        for job_id, known in list(self._links.items()):
+            if known is link:
+                del self._links[job_id]
+                session = self.sessions.get(job_id)
+                if session is not None:
+                    await self._wait_for_end(session)
+
+    async def _wait_for_end(self, session: NodeSession) -> None:
+        for _ in range(50):
+            if not tree.same_process(session.init, session.init_start):
+                self.forget(session, "the job ended or was requeued")
+                return
+            await asyncio.sleep(0.1)
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def tree(self, session: NodeSession) -> SessionTree:
+        def worker(pid: int) -> None:
+            session.worker, session.worker_start = pid, tree.start_time(pid) if pid else 0
+            self.save(session)
+
+        return SessionTree(session, self._config.agent, self.node, worker)
+
+    def reports(self) -> tuple[SessionReport, ...]:
+        """Reads /proc; for a worker thread."""
+        found = []
+        for session in list(self.sessions.values()):
+            if tree.same_process(session.init, session.init_start):
+                found.append(self._report(session))
+        return tuple(found)
+
+    def _report(self, session: NodeSession) -> SessionReport:
+        members = tree.members(session.init)
+        return SessionReport(
+            job_id=session.job_id,
+            uid=session.uid,
+            restarts=session.restarts,
+            living=session.living,
+            session=session.session,
+            started=session.started,
+            processes=len(members),
+            memory=sum(int(p.status.get("VmRSS", "0 kB").split()[0]) for p in members) * 1024,
+            last_activity=terminals.last_input(session.init),
+            reason=session.reason,
+            restored=session.restored,
+            checkpoint=session.checkpoint,
+            checkpoint_bytes=session.checkpoint_bytes,
+            needs=session.needs,
+            progress=self._progress(session, members),
+            blockers=session.blockers,
+        )
+
+    def _progress(self, session: NodeSession, members: list[tree.Process]) -> Progress:
+        """Bytes done: what lies in the staging directory while dumping, what the tree has in
+        memory again while restoring."""
+        step = session.progress.step
+        if session.living is Living.RESTORING and step == "restore":
+            done = sum(int(p.status.get("RssAnon", "0 kB").split()[0]) for p in members) * 1024
+            total = session.checkpoint_bytes
+            return Progress(step, min(done, total), total, time.time())
+        if session.living is Living.DUMPING and session.staged:
+            total = max(session.progress.total, 1)
+            done = _bytes_below(session.staged)
+            return Progress(step, min(done, total), total, time.time())
+        return session.progress
+
+
+def _bytes_below(folder: str) -> int:
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+class SessionLink:
+    """ports.Link over whichever connection the session's reclaim-init has now: it attaches anew
+    within a second when the agent was restarted."""
+
+    def __init__(self, current: Callable[[], InitLink | None], patience: float = 15.0) -> None:
+        self._current = current
+        self._patience = patience
+
+    def _live(self) -> InitLink:
+        deadline = time.monotonic() + self._patience
+        while True:
+            link = self._current()
+            if link is not None and not link.closed:
+                return link
+            if time.monotonic() > deadline:
+                raise AgentUnavailable("reclaim-init of the session is not attached")
+            time.sleep(0.1)
+
+    def hold(self) -> None:
+        self._live().hold()
+
+    def unhold(self) -> None:
+        self._live().unhold()
+
+    def adopt_root(self, inner_pid: int) -> None:
+        self._live().adopt_root(inner_pid)
+
+    def end(self, status: int) -> None:
+        self._live().end(status)

@@ -1,0 +1,266 @@
+"""What happens when a job starts on this node: ignored, managed, or restored from its image."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.transport import lines
+from slurm_reclaim.adapters.transport.client import ControllerClient
+from slurm_reclaim.adapters.transport.plugin_socket import InitLink
+from slurm_reclaim.config import adopt
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.errors import BadRequest, ReclaimError, StoreUnavailable, Unavailable
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
+from slurm_reclaim.ports import Clock
+from slurm_reclaim.stages import node_restore
+
+log = logging.getLogger(__name__)
+
+FRESH_LAST_PID = 299
+_IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
+
+
+class NodeStarts:
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        sessions: NodeSessions,
+        store: DirectoryStore,
+        controller: ControllerClient,
+        facts: FactFinder,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._sessions = sessions
+        self._store = store
+        self._controller = controller
+        self._facts = facts
+        self._clock = clock
+        self._starting: dict[int, dict[str, str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- start --------------------------------------------------------------------------------
+
+    async def start(self, message: dict[str, str]) -> dict[str, str]:
+        """Answer the plugin. Whatever goes wrong here must leave a fresh job alone (S10), and
+        must not let a job with an image start from scratch."""
+        job_id, uid = lines.number(message, "job"), lines.number(message, "uid")
+        try:
+            answer = await self._decide(job_id, uid, message)
+        except ReclaimError as error:
+            self._sessions.note("job-started-unmanaged", error.message, job_id, uid)
+            answer = {"mode": "ignore", "reason": error.message}
+        self._starting[job_id] = answer
+        while len(self._starting) > 1024:
+            self._starting.pop(next(iter(self._starting)))
+        return answer
+
+    async def _decide(self, job_id: int, uid: int, message: dict[str, str]) -> dict[str, str]:
+        images, trouble = [], ""
+        try:
+            images = await asyncio.to_thread(self._store.of_job, job_id, uid)
+        except StoreUnavailable as error:
+            trouble = error.message
+        if images or trouble:
+            answer = await self._ask(job_id, uid, images, timeout=2.0)
+            if answer is None and images:
+                return self._answer("restore", "the job has an image", job_id, images)
+            if answer is not None and answer.mode is not StartMode.FRESH:
+                return self._answer("restore", answer.reason, job_id, images)
+        facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
+        managed, reason = adopt.decide(self._config().adopt, facts, message.get("option", ""))
+        if not managed:
+            if message.get("option") == "on":
+                self._sessions.note("job-not-managed", reason, job_id, uid)
+            return {"mode": "ignore", "reason": reason}
+        return self._answer("fresh", reason, job_id, [])
+
+    def _answer(self, mode: str, reason: str, job_id: int, images: list[str]) -> dict[str, str]:
+        settings = self._config().session
+        last_pid = FRESH_LAST_PID
+        for name in images:
+            id = parse_session_id(name)
+            for restarts in self._store.committed(id):
+                last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
+        return {
+            "mode": mode,
+            "reason": reason,
+            "private_tmp": f"{settings.private_tmp}/slurm-reclaim-{job_id}"
+            if settings.private_tmp
+            else "",
+            "block_io_uring": "1" if self._block_io_uring(settings.block_io_uring) else "0",
+            "last_pid": str(last_pid),
+        }
+
+    def _block_io_uring(self, setting: str) -> bool:
+        if setting != "auto":
+            return setting == "always"
+        try:
+            return _IO_URING.read_text().strip() != "2"
+        except OSError:
+            return True
+
+    async def _ask(
+        self, job_id: int, uid: int, images: list[str], timeout: float
+    ) -> StartAnswer | None:
+        """What the controller says of a job with an image; None where it does not answer."""
+        question = StartQuestion(
+            node=self._sessions.node,
+            job_id=job_id,
+            uid=uid,
+            facts=await asyncio.to_thread(self._facts.facts),
+            checkpoints=tuple(images),
+        )
+        try:
+            return await self._controller.post(
+                "/v1/agent/start", question, StartAnswer, timeout=timeout
+            )
+        except Unavailable as error:
+            log.warning("job=%s has an image and the controller is silent: %s", job_id, error)
+            return None
+
+    # -- attach -------------------------------------------------------------------------------
+
+    async def attach(self, message: dict[str, str], init: int, link: InitLink) -> None:
+        job_id = lines.number(message, "job")
+        known = self._sessions.get(job_id)
+        start = tree.start_time(init)
+        if known is not None and known.init == init and known.init_start == start:
+            known.held = message.get("held") == "1"
+            self._sessions.put(known, link)
+            if job_id not in self._sessions.busy and known.living in _UNFINISHED:
+                self._spawn(self._recover(known))
+            return
+        session = self._new(message, init, start)
+        self._sessions.put(session, link)
+        if session.living is Living.WAITING:
+            self._spawn(self._restore(session))
+
+    def _new(self, message: dict[str, str], init: int, start: int) -> NodeSession:
+        mode = message.get("mode", "fresh")
+        if mode not in ("fresh", "restore"):
+            raise BadRequest(f"mode={mode!r} is not known")
+        job_id, relay = lines.number(message, "job"), lines.number(message, "relay")
+        root = lines.number(message, "root", 0)
+        answer = self._starting.pop(job_id, {})
+        return NodeSession(
+            job_id=job_id,
+            uid=lines.number(message, "uid"),
+            gid=0,
+            restarts=lines.number(message, "restarts", 0),
+            mode=mode,
+            living=Living.WAITING if mode == "restore" and not root else Living.RUNNING,
+            relay=relay,
+            relay_start=tree.start_time(relay),
+            init=init,
+            init_start=start,
+            child=lines.number(message, "child", 0),
+            root=root,
+            held=message.get("held") == "1",
+            restored=bool(root),
+            started=time.time(),
+            private_tmp=message.get("private_tmp", answer.get("private_tmp", "")),
+        )
+
+    def _spawn(self, work: asyncio.Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- restore ------------------------------------------------------------------------------
+
+    async def _restore(self, session: NodeSession) -> None:
+        self._sessions.busy.add(session.job_id)
+        try:
+            answer = await self._wait_for_answer(session)
+            if answer is not None:
+                id = parse_session_id(answer.session)
+                await self.bring_back(session, str(id), answer.checkpoint)
+        except ReclaimError as error:
+            self._fail(session, error.message)
+        except Exception as error:
+            log.exception("restore of job=%s", session.job_id)
+            self._fail(session, f"internal error: {error}")
+        finally:
+            self._sessions.busy.discard(session.job_id)
+            self._sessions.changed.set()
+
+    def _fail(self, session: NodeSession, reason: str) -> None:
+        session.living, session.reason = Living.RESTORE_FAILED, reason
+        self._sessions.save(session)
+
+    async def _wait_for_answer(self, session: NodeSession) -> StartAnswer | None:
+        """Bounded: a job that can't be restored must not keep the node's GPUs."""
+        deadline = time.monotonic() + self._config().session.restore_wait
+        reason = "the controller did not answer"
+        while tree.same_process(session.init, session.init_start):
+            images = await asyncio.to_thread(self._store.of_job, session.job_id, session.uid)
+            answer = await self._ask(session.job_id, session.uid, images, timeout=10.0)
+            if answer is not None:
+                reason = answer.reason
+                if answer.mode is StartMode.RESTORE:
+                    return answer
+                if answer.mode is StartMode.FRESH:
+                    self._fail(session, "the image under this job number is of an earlier job")
+                    return None
+            if time.monotonic() > deadline:
+                self._fail(session, f"not restored within the time allowed: {reason}")
+                return None
+            await asyncio.sleep(1.0)
+        return None
+
+    async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
+        """Restore into the session's waiting namespaces, fresh or in place."""
+        ok = await asyncio.to_thread(
+            node_restore.restore,
+            parse_session_id(id),
+            checkpoint,
+            session,
+            self._sessions.tree(session),
+            self._sessions.link(session),
+            self._store,
+            self._clock,
+            self._sessions.save,
+        )
+        if ok:
+            self._sessions.note(
+                "session-restored",
+                f"restored on {self._sessions.node} from the checkpoint of restart {checkpoint}",
+                session.job_id,
+                session.uid,
+                id,
+            )
+        return ok
+
+    # -- after an agent restart ---------------------------------------------------------------
+
+    async def _recover(self, session: NodeSession) -> None:
+        from slurm_reclaim.daemon.node_recovery import recover
+
+        self._sessions.busy.add(session.job_id)
+        try:
+            if session.living is Living.WAITING:
+                self._sessions.busy.discard(session.job_id)
+                await self._restore(session)
+                return
+            reason = await asyncio.to_thread(
+                recover, session, self._sessions, self._store, self._clock
+            )
+            self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
+        except ReclaimError as error:
+            log.error("recovery of job=%s: %s", session.job_id, error)
+        finally:
+            self._sessions.busy.discard(session.job_id)
+
+
+_UNFINISHED = frozenset({Living.DUMPING, Living.RESTORING, Living.WAITING})

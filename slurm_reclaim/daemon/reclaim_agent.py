@@ -1,0 +1,152 @@
+"""reclaim-agent: the composition root of the node's side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import click
+import sh
+
+from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
+from slurm_reclaim.adapters.systemd import notify
+from slurm_reclaim.adapters.transport.client import ControllerClient
+from slurm_reclaim.adapters.transport.munge import Munge
+from slurm_reclaim.adapters.transport.plugin_socket import PluginSocket
+from slurm_reclaim.config.load import digest, load
+from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.daemon.agent import Agent
+from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.daemon.node_starts import NodeStarts
+from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
+
+log = logging.getLogger("slurm_reclaim.agent")
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+
+class Settings:
+    """The configuration in force; `reload` keeps the old one where the new one is wrong."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.config = load(path)
+
+    def __call__(self) -> Config:
+        return self.config
+
+    def reload(self) -> None:
+        try:
+            self.config = load(self._path)
+            log.info("configuration read again")
+        except ConfigError as error:
+            log.error("the old configuration stays in force: %s", error)
+
+
+def cluster_name(config: Config) -> str:
+    """ClusterName from the configuration or, once, from Slurm. Raises SchedulerUnavailable."""
+    if config.slurm.cluster:
+        return config.slurm.cluster
+    scontrol = sh.Command(f"{config.slurm.bin}/scontrol")
+    try:
+        text = str(scontrol("show", "config", _env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}))
+    except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
+        raise SchedulerUnavailable(
+            f"the cluster's name could not be asked of Slurm: {error}",
+            hint="set slurm.cluster in the configuration",
+        ) from error
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", text, re.MULTILINE)
+    if match is None:
+        raise SchedulerUnavailable("scontrol show config names no ClusterName")
+    return match[1]
+
+
+def node_name() -> str:
+    """The node's name in Slurm: SLURMD_NODENAME where set, else the short host name."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
+
+
+def tell_plugin(config: Config, cluster: str) -> None:
+    """What the plugin must know when no agent answers: where images are, how long to wait."""
+    state = Path(config.agent.state)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lines = {
+        "store": config.store.path,
+        "cluster": cluster,
+        "restore_wait": f"{config.session.restore_wait:.0f}",
+        "scontrol": f"{config.slurm.bin}/scontrol",
+        "held_state": "SpecialExit" if config.slurm.held_state == "special-exit" else "",
+    }
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    write_durably(state / "plugin.conf", text.encode())
+
+
+async def serve(settings: Settings) -> None:
+    config = settings()
+    cluster, node = cluster_name(config), node_name()
+    store = DirectoryStore(Path(config.store.path), cluster)
+    tell_plugin(config, cluster)
+    clock = SystemClock()
+    records = SessionRecords(Path(config.agent.state) / "sessions")
+    sessions = NodeSessions(config, node, records)
+    facts = await asyncio.to_thread(FactFinder, config.agent.criu, store, digest(config))
+    controller = ControllerClient(config, Munge())
+    starts = NodeStarts(settings, sessions, store, controller, facts, clock)
+    orders = NodeOrders(sessions, starts, store, clock)
+    plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
+    agent = Agent(settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"))
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, settings.reload)
+    await plugin.open()
+    notify("READY=1")
+    log.info(
+        "reclaim-agent on %s of cluster %s, %d sessions", node, cluster, len(sessions.sessions)
+    )
+    running = loop.create_task(agent.run())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    notify("STOPPING=1")
+    await plugin.close()
+    await controller.close()
+    if running.done():
+        running.result()
+    # A dump or restore at work lives in a thread: exit without waiting for it. CRIU goes on by
+    # itself, and the next agent takes up the session (node_recovery).
+    logging.shutdown()
+    os._exit(0)
+
+
+@click.command()
+@click.option("--config", "path", default=DEFAULT_FILE, show_default=True, help="Settings file.")
+def main(path: str) -> None:
+    """The slurm-reclaim agent: watches, hibernates and restores the sessions of this node."""
+    try:
+        settings = Settings(path)
+        logging.basicConfig(
+            level=settings().log.level.upper(), format="%(levelname)s %(name)s: %(message)s"
+        )
+        logging.getLogger("sh").setLevel(logging.WARNING)
+        if os.geteuid() != 0:
+            raise ReclaimError("reclaim-agent must run as root")
+        asyncio.run(serve(settings))
+    except ReclaimError as error:
+        print(f"reclaim-agent: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
