@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
+from slurm_reclaim import __version__
 from slurm_reclaim.cli.app import App, debugging
 from slurm_reclaim.errors import ProgrammingError, ReclaimError
 
@@ -68,13 +68,6 @@ def _unexpected(error: Exception) -> ProgrammingError:
     )
 
 
-def _version() -> str:
-    try:
-        return version("slurm-reclaim")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -88,7 +81,7 @@ def _version() -> str:
     envvar="RECLAIM_CONFIG",
     help="Read FILE instead of /etc/slurm-reclaim/slurm-reclaim.toml.",
 )
-@click.version_option(_version(), prog_name="reclaim")
+@click.version_option(__version__, prog_name="reclaim")
 @click.pass_context
 def reclaim(context: click.Context, path: str | None) -> None:
     """Interactive Slurm sessions that can be put to disk and brought back as they were."""

@@ -1,0 +1,101 @@
+"""All compute nodes as their agents last reported to reclaimd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ClusterShell.NodeSet import NodeSet
+
+from slurm_reclaim.checks.result import Check, Family
+from slurm_reclaim.config.load import digest
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.model.order import NodeFacts
+from slurm_reclaim.model.status import NodeStatus
+
+_FAMILY = Family("nodes")
+_AWAY = {"down", "drain", "drained", "power_down", "powered_down", "powering_down", "future"}
+
+
+def judge(nodes: Sequence[NodeStatus], config: Config, version: str) -> list[Check]:
+    heard = [n for n in nodes if 0 <= n.age <= config.agent.silent_after]
+    here = digest(config)
+    return [
+        _heard(nodes, heard),
+        _every(heard, "plugin on every node", lambda f: f.plugin_seen, _no_plugin, _PLUGIN_HINT),
+        _every(heard, "criu on every node", lambda f: f.criu_ok, _criu_problem, _CRIU_HINT),
+        _every(heard, "store on every node", lambda f: f.store_ok, _store_problem, _STORE_HINT),
+        _every(
+            heard,
+            "same version everywhere",
+            lambda f: f.version == version,
+            lambda f: f"has {f.version or 'an unknown version'}",
+            f"this host has {version}; install the same version everywhere",
+        ),
+        _every(
+            heard,
+            "same configuration everywhere",
+            lambda f: f.config_digest == here,
+            lambda f: f"has {f.config_digest or 'an unknown one'}",
+            f"this host has {here}; copy one configuration to all hosts and reload reclaim-agent",
+        ),
+    ]
+
+
+_PLUGIN_HINT = (
+    "no job has started there through the plugin since the agent started: if that is not for want "
+    "of jobs, run `reclaim check` as root on the node"
+)
+_CRIU_HINT = "run `reclaim check` as root on one of these nodes"
+_STORE_HINT = "mount the store there, root-only; run `reclaim check` as root on one of these nodes"
+
+
+def fold(names: Iterable[str]) -> str:
+    return str(NodeSet.fromlist(list(names)))
+
+
+def _heard(nodes: Sequence[NodeStatus], heard: Sequence[NodeStatus]) -> Check:
+    name = "agent on every node"
+    known = {node.name for node in heard}
+    silent = [n for n in nodes if n.name not in known]
+    expected = [n.name for n in silent if not _AWAY & {s.lower() for s in n.states}]
+    hint = "systemctl status reclaim-agent on these nodes"
+    if expected:
+        return _FAMILY.failed(
+            name, f"{len(heard)} of {len(nodes)} report; silent: {fold(expected)}", hint
+        )
+    if not heard:
+        return _FAMILY.failed(name, "no agent has reported", hint)
+    away = f" (down or drained: {fold(n.name for n in silent)})" if silent else ""
+    return _FAMILY.ok(name, f"{len(heard)} report{away}")
+
+
+def _every(
+    heard: Sequence[NodeStatus],
+    name: str,
+    good: Callable[[NodeFacts], bool],
+    say: Callable[[NodeFacts], str],
+    hint: str,
+) -> Check:
+    """Nodes with the same problem are named together."""
+    problems: dict[str, list[str]] = {}
+    for node in heard:
+        if not good(node.facts):
+            problems.setdefault(say(node.facts), []).append(node.name)
+    if not heard:
+        return _FAMILY.unchecked(name, "no agent has reported")
+    if not problems:
+        return _FAMILY.ok(name, fold(n.name for n in heard))
+    what = "; ".join(f"{fold(names)}: {problem}" for problem, names in problems.items())
+    return _FAMILY.failed(name, what, hint)
+
+
+def _no_plugin(_: NodeFacts) -> str:
+    return "the plugin was not seen"
+
+
+def _criu_problem(facts: NodeFacts) -> str:
+    return facts.criu_problem or f"CRIU {facts.criu or 'is missing'}"
+
+
+def _store_problem(facts: NodeFacts) -> str:
+    return facts.store_problem or "not usable"

@@ -1,0 +1,120 @@
+"""The SPANK plugin on a compute node: installed, named in plugstack.conf, and named `optional`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_reclaim.checks.host import Host, mode, others_may
+from slurm_reclaim.checks.result import Check, Family
+
+_FAMILY = Family("plugin")
+_NAME = "reclaim.so"
+_LIBEXEC = "/usr/libexec/slurm-reclaim"
+_DEPTH = 8  # of includes
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One plugin line of plugstack.conf."""
+
+    file: str
+    flag: str
+    path: str
+    arguments: tuple[str, ...]
+
+
+def judge(host: Host, slurm: Mapping[str, str]) -> list[Check]:
+    """`slurm` is `scontrol show config`; empty where Slurm did not answer."""
+    stack = slurm.get("PlugStackConfig") or "/etc/slurm/plugstack.conf"
+    ours = [line for line in lines(host, stack) if posixpath.basename(line.path) == _NAME]
+    return [*_stack(stack, ours), *_files(host, slurm, ours)]
+
+
+def lines(host: Host, path: str, depth: int = 0) -> list[Line]:
+    """Every plugin line, with `include` followed as Slurm does (shell patterns, relative to the
+    directory of the including file)."""
+    try:
+        text = host.read(path)
+    except OSError:
+        return []
+    found: list[Line] = []
+    for raw in text.splitlines():
+        words = raw.partition("#")[0].split()
+        if len(words) < 2:
+            continue
+        if words[0] == "include" and depth < _DEPTH:
+            pattern = posixpath.join(posixpath.dirname(path), words[1])
+            for name in host.glob(pattern):
+                found += lines(host, name, depth + 1)
+        elif words[0] in ("optional", "required"):
+            found.append(Line(path, words[0], words[1], tuple(words[2:])))
+    return found
+
+
+def _stack(stack: str, ours: list[Line]) -> list[Check]:
+    name = "plugstack.conf"
+    if not ours:
+        return [
+            _FAMILY.failed(
+                name,
+                f"{stack} does not name {_NAME}",
+                f"write `include /etc/slurm/plugstack.conf.d/*.conf` into {stack} and put "
+                "etc/plugstack.conf.d/slurm-reclaim.conf there",
+            )
+        ]
+    if len(ours) > 1:
+        where = ", ".join(line.file for line in ours)
+        return [_FAMILY.failed(name, f"names {_NAME} {len(ours)} times: {where}", "keep one")]
+    line = ours[0]
+    return [
+        _FAMILY.judge(
+            name,
+            line.flag == "optional",
+            f"{line.file}: {line.flag} {line.path}",
+            "write `optional`: with `required`, a plugin that does not load (after an update of "
+            "Slurm, for one) fails every job and drains the node",
+        )
+    ]
+
+
+def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check]:
+    path = ours[0].path if ours else _NAME
+    # Slurm looks for a bare name in its PluginDir, which may be a list.
+    folders = [""] if path.startswith("/") else slurm.get("PluginDir", "").split(":")
+    candidates = [posixpath.join(folder, path) for folder in folders if folder or path[0] == "/"]
+    libexec = next(
+        (
+            a.partition("=")[2]
+            for a in (ours[0].arguments if ours else ())
+            if re.match("libexec=", a)
+        ),
+        _LIBEXEC,
+    )
+    checks = []
+    if candidates:
+        checks.append(_trusted(host, "plugin file", candidates, "make -C spank install"))
+    else:
+        checks.append(_FAMILY.unchecked("plugin file", "Slurm does not say where its plugins are"))
+    return [
+        *checks,
+        _trusted(host, "reclaim-init", [f"{libexec}/reclaim-init"], "make -C spank install"),
+    ]
+
+
+def _trusted(host: Host, name: str, candidates: list[str], hint: str) -> Check:
+    """One of `candidates` is there and nobody but root can change it: root runs it."""
+    for path in candidates:
+        status = host.stat(path)
+        if status is None:
+            continue
+        safe = status.st_uid == 0 and not others_may(status, 2)
+        return _FAMILY.judge(
+            name,
+            safe,
+            f"{path} ({mode(status)}, uid {status.st_uid})",
+            f"others than root can change it: chown root:root {path}; chmod go-w {path}",
+        )
+    return _FAMILY.failed(name, f"{' or '.join(candidates)} is missing", hint)

@@ -1,0 +1,65 @@
+"""`reclaim check`: is everything there that an installation needs?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from slurm_reclaim import __version__
+from slurm_reclaim.checks.host import Host
+from slurm_reclaim.checks.result import Check, Verdict
+from slurm_reclaim.checks.survey import Ways, survey
+from slurm_reclaim.cli.app import App, json_option, pass_app
+from slurm_reclaim.config.load import load_with_origins
+from slurm_reclaim.model.status import Status
+
+FAILED = 1
+
+
+@click.command("check")
+@json_option
+@pass_app
+@click.pass_context
+def command(context: click.Context, app: App) -> None:
+    """Name every thing an installation needs: ok, failed or not checked, with a hint.
+
+    Checks what can be seen from this host: as root on a compute node also CRIU, kernel, plugin
+    and store. Exit status 1 if anything failed.
+    """
+    checks = survey(
+        Ways(
+            host=Host(),
+            load=lambda: load_with_origins(app.config_path),
+            ask=lambda: app.ask(lambda c: c.get("/v1/status", Status)),
+            codec=app.codec(),
+            version=__version__,
+        )
+    )
+    counts = Counter(check.verdict for check in checks)
+    if app.output.json:
+        app.output.value(
+            {
+                "ok": not counts[Verdict.FAILED],
+                "checks": [
+                    {
+                        "family": c.family,
+                        "name": c.name,
+                        "verdict": str(c.verdict),
+                        "what": c.what,
+                        "hint": c.hint,
+                    }
+                    for c in checks
+                ],
+            }
+        )
+    else:
+        app.output.table(("", "CHECK", "SEEN"), [_row(c) for c in checks], empty="nothing to check")
+        app.output.text(", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v]))
+    if counts[Verdict.FAILED]:
+        context.exit(FAILED)
+
+
+def _row(check: Check) -> tuple[str, ...]:
+    what = check.what + (f" -> {check.hint}" if check.hint else "")
+    return str(check.verdict), f"{check.family}: {check.name}", what.replace("\n", " ")
