@@ -9,6 +9,7 @@ from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.errors import AgentUnavailable, OperationFailed, ReclaimError
+from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
 from slurm_reclaim.ports import Clock
@@ -100,7 +101,9 @@ class NodeOrders:
             return self._result(order, Outcome.DONE, order.reason)
         return self._result(order, Outcome.FAILED, session.reason)
 
-    def _result(self, order: Order, outcome: Outcome, reason: str, blockers: tuple = ()) -> Result:
+    def _result(
+        self, order: Order, outcome: Outcome, reason: str, blockers: tuple[Blocker, ...] = ()
+    ) -> Result:
         return Result(
             order=order.id,
             session=order.session,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
 from slurm_reclaim.adapters.proc import terminals, tree
+from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config.schema import Config
@@ -138,7 +139,7 @@ class NodeSessions:
             blockers=session.blockers,
         )
 
-    def _progress(self, session: NodeSession, members: list[tree.Process]) -> Progress:
+    def _progress(self, session: NodeSession, members: list[Process]) -> Progress:
         """Bytes done: what lies in the staging directory while dumping, what the tree has in
         memory again while restoring."""
         step = session.progress.step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
@@ -172,7 +172,7 @@ class NodeStarts:
             private_tmp=message.get("private_tmp", answer.get("private_tmp", "")),
         )
 
-    def _spawn(self, work: asyncio.Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

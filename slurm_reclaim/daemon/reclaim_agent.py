@@ -139,7 +139,7 @@ def main(path: str) -> None:
     try:
         settings = Settings(path)
         logging.basicConfig(
-            level=settings().log.level.upper(), format="%(levelname)s %(name)s: %(message)s"
+            level=settings().logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
         )
         logging.getLogger("sh").setLevel(logging.WARNING)
         if os.geteuid() != 0:
