@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from slurm_reclaim.checks.result import Check, Family
+from slurm_reclaim.checks.result import Check, Family, Verdict
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.errors import AuthUnavailable, ReclaimError
 from slurm_reclaim.model.status import Status
@@ -23,6 +23,18 @@ class Opened(Protocol):
 class Codec(Protocol):
     def encode(self, payload: bytes) -> str: ...
     def decode(self, credential: str) -> Opened: ...
+
+
+def judge(
+    codec: Codec, ask: Callable[[], Status], uid: int, config: Config, version: str
+) -> tuple[list[Check], Status | None]:
+    """The checks, and reclaimd's status for those that follow."""
+    sealed = munge(codec, uid)
+    if sealed.verdict is not Verdict.OK:
+        rest = _FAMILY.unchecked("controller reachable", "munge comes first")
+        return [sealed, rest], None
+    checks, status = controller(ask, config, version)
+    return [sealed, *checks], status
 
 
 def munge(codec: Codec, uid: int) -> Check:
@@ -43,7 +55,7 @@ def munge(codec: Codec, uid: int) -> Check:
 def controller(
     ask: Callable[[], Status], config: Config, version: str
 ) -> tuple[list[Check], Status | None]:
-    """The checks, and the status for those that follow."""
+    """Munge works here, so a missing or wrong signature is the other side's."""
     where = f"reclaimd on {config.controller.host}:{config.controller.port}"
     try:
         status = ask()

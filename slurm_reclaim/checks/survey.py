@@ -16,7 +16,8 @@ from slurm_reclaim.model.status import Status
 
 @dataclass(frozen=True)
 class Ways:
-    """How to get at what is checked: `load` the configuration, `ask` reclaimd, `codec` to munged."""
+    """How to get at what is checked: `load` reads the configuration, `ask` asks reclaimd, `codec`
+    is the way to munged."""
 
     host: Host
     load: Callable[[], Loaded]
@@ -33,8 +34,7 @@ def survey(ways: Ways) -> list[Check]:
         return [*settings.mistakes(error), Family("controller").unchecked("everything else", rest)]
     config, host = loaded.config, ways.host
     checks = settings.judge(host, loaded)
-    checks.append(control.munge(ways.codec, host.uid))
-    found, status = control.controller(ways.ask, config, ways.version)
+    found, status = control.judge(ways.codec, ways.ask, host.uid, config, ways.version)
     checks += found
     found, slurm_settings = slurm.read(host, config)
     checks += found

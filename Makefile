@@ -1,0 +1,70 @@
+# Verbs for people and CI. `make test` and `make demo` need a machine with nothing installed but
+# make; as root on Debian what is missing is installed from the machine's own package sources.
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+SOURCES := slurm_reclaim tests
+LAB := tests/cluster/lab
+
+.PHONY: help venv fmt lint types unit spank cluster test check demo bench docs rpm clean
+
+help:
+	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
+	@echo 'make test    unit tests, C tests, cluster tests (cluster tests as root)'
+	@echo 'make check   lint, types and unit tests: what needs no cluster'
+	@echo 'make bench   against plain criu'
+	@echo 'make fmt lint types unit spank cluster docs rpm clean'
+
+venv: $(BIN)/.complete
+
+# The stamp is newer than pyproject.toml once every dependency is in.
+$(BIN)/.complete: pyproject.toml
+	@.ci/prepare venv
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+fmt: venv
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+lint: venv
+	$(BIN)/ruff check $(SOURCES)
+
+types: venv
+	$(BIN)/mypy
+
+unit: venv
+	$(BIN)/pytest tests/unit
+
+spank:
+	@.ci/prepare gcc make
+	$(MAKE) -C spank test
+
+cluster: venv
+	$(BIN)/pytest tests/cluster
+
+test: unit spank cluster
+
+check: lint types unit
+
+demo: venv
+	tests/cluster/demo
+
+bench: venv
+	tests/bench/run
+
+docs: venv
+	$(BIN)/python docs/render.py
+
+rpm:
+	@.ci/prepare rpm
+	rpmspec --parse --define 'slurm_version 24.11.5' slurm-reclaim.spec > /dev/null
+	@echo 'slurm-reclaim.spec can be parsed'
+
+clean:
+	-test ! -x $(LAB) || $(LAB) down
+	-$(MAKE) -C spank clean
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
