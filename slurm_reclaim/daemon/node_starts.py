@@ -23,6 +23,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_restore
+from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class NodeStarts:
 
     def _fail(self, session: NodeSession, reason: str) -> None:
         session.living, session.reason = Living.RESTORE_FAILED, reason
-        self._sessions.save(session)
+        save_if_possible(session, self._sessions.save)
 
     async def _wait_for_answer(self, session: NodeSession) -> StartAnswer | None:
         """Bounded: a job that can't be restored must not keep the node's GPUs."""

@@ -6,8 +6,6 @@ session, the tree is killed and the relay keeps the allocation until Slurm reque
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from slurm_reclaim.errors import (
     CancelledByActivity,
     DumpFailed,
@@ -21,8 +19,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result
 from slurm_reclaim.model.session import Progress
 from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
-
-Save = Callable[[NodeSession], None]
+from slurm_reclaim.stages.node_record import Save, save_if_possible
 
 
 def hibernate(
@@ -93,13 +90,13 @@ def _save_tree(
     if session.blockers:
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
     store.check()
+    staged = store.stage(id, order.restarts)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
     session.progress = Progress("dump", 0, tree.memory(), clock.now())
-    staged = store.stage(id, order.restarts)
     session.staged = str(staged)
-    save(session)
     committed = False
     try:
+        save(session)
         link.hold()
         session.held = True
         tree.dump(staged)
@@ -117,7 +114,7 @@ def _save_tree(
         if not committed:
             give_back(session, tree, link, clock)
             store.discard(staged)
-            save(session)
+            save_if_possible(session, save)
     finish(session, tree, clock, save)
 
 
@@ -136,7 +133,7 @@ def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
     tree.kill()
     session.living = Living.COMMITTED
     session.progress = Progress(at=clock.now())
-    save(session)
+    save_if_possible(session, save)
 
 
 def _still_idle(order: Order, tree: Tree) -> None:
@@ -165,5 +162,5 @@ def recover(
         give_back(session, tree, link, clock)
     except DumpFailed as error:
         session.reason = error.message
-    save(session)
+    save_if_possible(session, save)
     return "the agent was restarted before the commit; the session runs on"

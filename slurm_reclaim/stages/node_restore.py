@@ -6,16 +6,13 @@ node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Progress
 from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
-
-Save = Callable[[NodeSession], None]
+from slurm_reclaim.stages.node_record import Save, save_if_possible
 
 
 def restore(
@@ -32,8 +29,8 @@ def restore(
     `session.living` and `session.reason`."""
     session.session, session.living = str(id), Living.RESTORING
     session.progress = Progress("verify", 0, 0, clock.now())
-    save(session)
     try:
+        save(session)
         manifest = store.read(id, restarts)
         folder = store.checkpoint_dir(id, restarts)
         session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
@@ -44,10 +41,10 @@ def restore(
     except ReclaimError as error:
         session.living, session.reason = Living.RESTORE_FAILED, error.message
         session.progress = Progress(at=clock.now())
-        save(session)
+        save_if_possible(session, save)
         return False
     session.root, session.child, session.held = manifest.root_pid, 0, False
     session.living, session.restored, session.reason = Living.RUNNING, True, ""
     session.progress = Progress(at=clock.now())
-    save(session)
+    save_if_possible(session, save)
     return True

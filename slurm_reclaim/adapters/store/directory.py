@@ -77,7 +77,7 @@ class DirectoryStore:
             facts = os.stat(self.root)
             if not stat.S_ISDIR(facts.st_mode):
                 raise StoreUnavailable(f"store {self.root} is not a directory")
-            if facts.st_uid != 0 or facts.st_mode & 0o077:
+            if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
                 raise StoreUnavailable(
                     f"store {self.root} must belong to root with mode 0700",
                     hint=f"chown root: {self.root}; chmod 0700 {self.root}",
@@ -121,7 +121,7 @@ class DirectoryStore:
         with _answering(f"store {self.root}"):
             files = sorted(p for p in staged.rglob("*") if p.is_file() and not p.is_symlink())
             for path in files:
-                os.chown(path, 0, 0)
+                os.chown(path, os.geteuid(), os.getegid())
                 os.chmod(path, 0o600)
             with ThreadPoolExecutor(2) as pool:
                 syncing = pool.submit(_sync_all, files)
@@ -131,7 +131,7 @@ class DirectoryStore:
                 )
                 syncing.result()
             for folder in {path.parent for path in files} | {staged}:
-                os.chown(folder, 0, 0)
+                os.chown(folder, os.geteuid(), os.getegid())
                 os.chmod(folder, 0o700)
                 fsync_directory(folder)
             manifest = describe(parts)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from slurm_reclaim.adapters.store.directory import fsync_directory
+from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.node_session import NodeSession
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,12 @@ class SessionRecords:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def save(self, session: NodeSession) -> None:
-        write_durably(self._path(session.job_id), msgspec.json.encode(session))
+        """Raises StoreUnavailable."""
+        path = self._path(session.job_id)
+        try:
+            write_durably(path, msgspec.json.encode(session))
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
 
     def forget(self, session: NodeSession) -> None:
         self._path(session.job_id).unlink(missing_ok=True)

@@ -56,6 +56,7 @@ def _unescape(value: bytes) -> str:
 def number(message: Mapping[str, str], key: str, default: int | None = None) -> int:
     """An integer field. Raises BadRequest where it is missing or none."""
     text = message.get(key, "" if default is None else str(default))
-    if not text.lstrip("-").isdigit():
-        raise BadRequest(f"{key}={text!r} is not a number")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise BadRequest(f"{key}={text[:40]!r} is not a number") from None

@@ -1,0 +1,192 @@
+"""The node's half of hibernate and restore: every step failed and every step killed."""
+
+import pytest
+
+from slurm_reclaim.errors import DumpFailed, OperationFailed, StoreUnavailable
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.order import Living, Outcome
+from slurm_reclaim.stages import node_hibernate, node_restore
+from tests.unit.agent.world import ID, Killed, World
+
+
+def hibernate(world, **changes):
+    return node_hibernate.hibernate(
+        world.order(**changes),
+        world.session,
+        world.tree,
+        world.link,
+        world.store,
+        world,
+        world.save,
+    )
+
+
+def runs_on(world):
+    return (
+        world.tree.state == "running"
+        and not world.link.held
+        and world.session.living is Living.RUNNING
+        and world.store.real.committed(ID) == []
+    )
+
+
+def is_saved(world):
+    return (
+        world.tree.state == "dead"
+        and world.link.held
+        and world.session.living is Living.COMMITTED
+        and world.store.real.committed(ID) == [0]
+    )
+
+
+def test_the_main_path(tmp_path):
+    world = World(tmp_path)
+    result = hibernate(world)
+    assert result.outcome is Outcome.DONE
+    assert is_saved(world)
+    assert result.bytes == len(b"memory") + len(b"tar")
+    names = [s for s in world.steps if s != "save"]
+    assert names.index("hold") < names.index("dump") < names.index("commit") < names.index("kill")
+
+
+def test_blockers_are_named_and_nothing_is_touched(tmp_path):
+    world = World(tmp_path)
+    world.tree.found = [Blocker("traced", "gdb (301) is traced by 12", "detach")]
+    result = hibernate(world)
+    assert result.outcome is Outcome.REFUSED
+    assert "traced" in result.reason
+    assert result.blockers == tuple(world.tree.found)
+    assert world.steps == ["blockers"]
+    assert runs_on(world)
+
+
+def test_an_order_for_another_incarnation_is_stale(tmp_path):
+    world = World(tmp_path)
+    world.session.restarts = 1
+    assert hibernate(world).outcome is Outcome.REFUSED
+    assert world.steps == []
+
+
+def test_typing_during_the_freeze_wins(tmp_path):
+    world = World(tmp_path)
+    world.tree.typed_at = 4001.0
+    result = hibernate(world, cancel_on_activity=True, since=4000.0)
+    assert result.outcome is Outcome.CANCELLED
+    assert runs_on(world)
+
+
+def test_an_unread_message_wins(tmp_path):
+    world = World(tmp_path)
+    world.tree.waiting = ["0100007F:22B8"]
+    assert hibernate(world, cancel_on_activity=True).outcome is Outcome.CANCELLED
+    assert runs_on(world)
+
+
+def test_the_owners_own_pause_is_not_cancelled_by_old_typing(tmp_path):
+    world = World(tmp_path)
+    world.tree.typed_at = 4999.0
+    assert hibernate(world).outcome is Outcome.DONE
+
+
+def steps_of_the_main_path(tmp_path):
+    world = World(tmp_path)
+    hibernate(world)
+    return world.steps
+
+
+@pytest.mark.parametrize("error", [DumpFailed("x"), StoreUnavailable("no space left")])
+def test_a_failure_at_any_step_before_the_commit_leaves_the_session_running(tmp_path, error):
+    (tmp_path / "dry").mkdir()
+    steps = steps_of_the_main_path(tmp_path / "dry")
+    for number in range(steps.index("describe") + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = World(folder)
+        world.fail_at, world.error = number, error
+        result = hibernate(world)
+        assert result.outcome is Outcome.FAILED, steps[number]
+        assert runs_on(world), steps[number]
+
+
+def test_a_full_disk_after_the_commit_changes_nothing(tmp_path):
+    (tmp_path / "dry").mkdir()
+    last = len(steps_of_the_main_path(tmp_path / "dry")) - 1
+    world = World(tmp_path)
+    world.fail_at, world.error = last, StoreUnavailable("no space left")
+    assert hibernate(world).outcome is Outcome.DONE
+    assert world.steps[last] == "save"
+    assert is_saved(world)
+
+
+def test_an_agent_killed_at_any_step_recovers_to_one_truth(tmp_path):
+    (tmp_path / "dry").mkdir()
+    steps = steps_of_the_main_path(tmp_path / "dry")
+    outcomes = set()
+    for number, name in enumerate(steps):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = World(folder)
+        world.fail_at = number
+        with pytest.raises(Killed):
+            hibernate(world)
+        # what the next agent finds on disk: the last living state that was saved
+        world.session.living = world.saved[-1] if world.saved else Living.RUNNING
+        world.session.held = world.link.held
+        world.session.session = str(ID) if world.saved else ""
+        world.dead, world.fail_at = False, -1
+        if world.session.living is Living.DUMPING:
+            node_hibernate.recover(
+                world.session, world.tree, world.link, world.store, world, world.save
+            )
+        assert runs_on(world) != is_saved(world), f"killed at {name}"
+        outcomes.add(is_saved(world))
+    assert outcomes == {True, False}
+
+
+def hibernated(tmp_path):
+    world = World(tmp_path)
+    hibernate(world)
+    return world
+
+
+def restore(world):
+    return node_restore.restore(
+        ID, 0, world.session, world.tree, world.link, world.store, world, world.save
+    )
+
+
+def test_restore_hands_the_root_to_reclaim_init(tmp_path):
+    world = hibernated(tmp_path)
+    assert restore(world)
+    assert world.link.root == 300
+    assert world.session.living is Living.RUNNING
+    assert world.session.restored
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "images/pages-1.img").write_bytes(b"mEmory"),
+        lambda folder: (folder / "images/pages-1.img").unlink(),
+        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: (folder / "manifest.json").write_text("{"),
+    ],
+    ids=["changed", "missing", "no manifest", "broken manifest"],
+)
+def test_a_damaged_checkpoint_is_refused_before_anything_starts(tmp_path, damage):
+    world = hibernated(tmp_path)
+    damage(world.store.real.checkpoint_dir(ID, 0))
+    world.steps.clear()
+    assert not restore(world)
+    assert "restore" not in world.steps
+    assert world.session.living is Living.RESTORE_FAILED
+    assert world.session.reason
+
+
+def test_a_failed_restore_keeps_the_image(tmp_path):
+    world = hibernated(tmp_path)
+    world.steps.clear()
+    world.fail_at, world.error = 3, OperationFailed("can't bind")
+    assert not restore(world)
+    assert world.session.reason == "can't bind"
+    assert world.store.real.committed(ID) == [0]

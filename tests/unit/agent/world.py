@@ -1,0 +1,175 @@
+"""A session on a node, in memory: what the node stages act on, with failures on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Credentials, Manifest, Needs, Part
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, Order, Verb
+
+ID = SessionId("lab", 7, 2001, 1000)
+
+
+class Killed(BaseException):
+    """The agent is gone at this point: nothing after it runs."""
+
+
+class World:
+    """Counts every call to the outside as a step; `fail_at` raises `error` before that step."""
+
+    def __init__(self, folder: Path) -> None:
+        root = folder / "store"
+        root.mkdir(mode=0o700)
+        self.store = _Store(self, DirectoryStore(root, ID.cluster))
+        self.tree = _Tree(self)
+        self.link = _Link(self)
+        self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
+        self.saved: list[Living] = []
+        self.steps: list[str] = []
+        self.fail_at = -1
+        self.error: BaseException = Killed()
+        self.dead = False
+
+    def step(self, name: str) -> None:
+        if self.dead:
+            raise Killed
+        self.steps.append(name)
+        if len(self.steps) - 1 == self.fail_at:
+            if isinstance(self.error, Killed):
+                self.dead = True
+            raise self.error
+
+    def now(self) -> float:
+        return 5000.0
+
+    def save(self, session: NodeSession) -> None:
+        self.step("save")
+        self.saved.append(session.living)
+
+    def order(self, **changes) -> Order:
+        values = {
+            "id": "o1",
+            "verb": Verb.HIBERNATE,
+            "session": str(ID),
+            "job_id": 7,
+            "restarts": 0,
+            "reason": "idle for 60 min",
+        }
+        return Order(**(values | changes))
+
+
+class _Link:
+    def __init__(self, world: World) -> None:
+        self.world, self.held, self.root, self.ended = world, False, 0, None
+
+    def hold(self) -> None:
+        self.world.step("hold")
+        self.held = True
+
+    def unhold(self) -> None:
+        self.world.step("unhold")
+        self.held = False
+
+    def adopt_root(self, inner_pid: int) -> None:
+        self.world.step("adopt_root")
+        self.root, self.held = inner_pid, False
+
+    def end(self, status: int) -> None:
+        self.ended = status
+
+
+class _Tree:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.state = "running"
+        self.found: list[Blocker] = []
+        self.typed_at = 0.0
+        self.waiting: list[str] = []
+
+    def blockers(self) -> Sequence[Blocker]:
+        self.world.step("blockers")
+        return self.found
+
+    def memory(self) -> int:
+        return 1000
+
+    def last_activity(self) -> float:
+        return self.typed_at
+
+    def unread(self) -> Sequence[str]:
+        return self.waiting
+
+    def dump(self, staged: Path) -> None:
+        self.world.step("dump")
+        self.state = "stopped"
+        self.world.step("dumped")
+        (staged / "images").mkdir()
+        (staged / "images/pages-1.img").write_bytes(b"memory")
+
+    def save_surroundings(self, staged: Path) -> None:
+        self.world.step("surroundings")
+        (staged / "files.tar").write_bytes(b"tar")
+
+    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest:
+        self.world.step("describe")
+        return Manifest(
+            version=MANIFEST_VERSION,
+            session=str(ID),
+            restarts=0,
+            job_id=7,
+            uid=2001,
+            gid=2001,
+            user="alice",
+            node="n1",
+            created=0.0,
+            reason=reason,
+            root_pid=300,
+            credentials=Credentials(2001, 2001, (), 0, False),
+            monotonic=0,
+            boottime=0,
+            seccomp=True,
+            private_tmp=True,
+            parts=parts,
+            outputs=(),
+            stdio={},
+            needs=Needs("x86_64", "6", "", "4.2.1", 310, 1000),
+            processes=3,
+        )
+
+    def resume(self) -> None:
+        self.world.step("resume")
+        assert self.state != "dead", "a killed tree can't run again"
+        self.state = "running"
+
+    def kill(self) -> None:
+        self.world.step("kill")
+        self.state = "dead"
+
+    def restore(self, folder: Path, manifest: Manifest) -> None:
+        self.world.step("restore")
+        assert self.state == "dead", "two incarnations at once (S3)"
+        self.state = "running"
+
+
+class _Store:
+    """The real store in a temporary directory, with a step before each call."""
+
+    def __init__(self, world: World, real: DirectoryStore) -> None:
+        self.world, self.real = world, real
+
+    def __getattr__(self, name: str):
+        method = getattr(self.real, name)
+
+        def call(*args, **keywords):
+            if name in ("discard", "checkpoint_dir") and self.world.dead:
+                raise Killed
+            if name not in ("discard", "checkpoint_dir"):
+                self.world.step(name)
+            return method(*args, **keywords)
+
+        return call
