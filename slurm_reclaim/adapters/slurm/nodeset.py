@@ -23,4 +23,6 @@ class NodeSetNames:
         try:
             return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
         except NodeSetException as error:
-            raise SchedulerUnavailable(f"Slurm's node list {text!r} can't be read: {error}") from None
+            raise SchedulerUnavailable(
+                f"Slurm's node list {text!r} can't be read: {error}"
+            ) from None

@@ -20,7 +20,7 @@ def number(text: str) -> int:
 
 
 def words(text: str) -> str:
-    """"" where unset."""
+    """ "" where unset."""
     text = text.strip()
     return "" if text in {"N/A", "(null)"} else text
 

@@ -1,0 +1,69 @@
+"""Changes to one job: what Slurm refuses is told apart from what it did not answer."""
+
+from __future__ import annotations
+
+import math
+
+from slurm_reclaim.adapters.slurm.runner import Runner
+from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
+
+# Slurm's words for "I could not be asked". Anything else is a no: taking a no for silence would
+# try it for ever, and the session would be neither running nor held.
+_SILENCE = (
+    "Unable to contact slurm controller",
+    "Communication connection failure",
+    "Connection refused",
+    "Connection timed out",
+    "Connection reset",
+    "Transport endpoint",
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "standby mode",
+    "Unexpected message received",
+    "Protocol authentication error",
+    "authentication",
+    "Munge",
+    "munge",
+    "Unable to open",
+    "configuration",
+    "Resource temporarily unavailable",
+    "Message receive failure",
+    "Message send failure",
+    "System call interrupted",
+    "DBD",
+)
+
+
+async def update(runner: Runner, job_id: int, **changes: str) -> None:
+    """`scontrol update`. Raises RequeueFailed with Slurm's words, SchedulerUnavailable."""
+    words = [f"{name}={value}" for name, value in changes.items()]
+    await _tell(runner, "update", f"JobId={job_id}", *words)
+
+
+async def requeue_held(runner: Runner, job_id: int, *, special_exit: bool) -> None:
+    options = ["State=SpecialExit"] if special_exit else []
+    await _tell(runner, "requeuehold", *options, str(job_id))
+
+
+async def release(runner: Runner, job_id: int) -> None:
+    await _tell(runner, "release", str(job_id))
+
+
+def minutes(seconds: float) -> str:
+    """Slurm keeps time limits in whole minutes; rounding down would cut a session short."""
+    return str(max(1, math.ceil(seconds / 60)))
+
+
+async def _tell(runner: Runner, *words: str) -> None:
+    answer = await runner.run("scontrol", *words, allowed=range(256))
+    said = " ".join((answer.err or answer.out).split())
+    # requeuehold and release exit with 0 although Slurm refused; then only the text tells.
+    if answer.code == 0 and not _sounds_refused(said):
+        return
+    if any(phrase in said for phrase in _SILENCE):
+        raise SchedulerUnavailable(f"scontrol {words[0]}: {said}")
+    raise RequeueFailed(f"scontrol {words[0]} was refused: {said or 'no message'}")
+
+
+def _sounds_refused(said: str) -> bool:
+    return any(word in said.lower() for word in ("error", "denied", "invalid", "failed"))
