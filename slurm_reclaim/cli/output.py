@@ -22,6 +22,9 @@ _STYLES = {
     "ok": "green", "failed": "bold red", "warning": "yellow", "not checked": "dim",
 }  # fmt: skip
 
+# Names come from users: one with an escape sequence must not drive an operator's terminal.
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
 
 class Output:
     def __init__(self, *, json: bool = False) -> None:
@@ -94,12 +97,15 @@ def _rich_table(header: Row, rows: Sequence[Row]) -> None:
     # Only the last column, a sentence, gives way on a narrow terminal: by wrapping.
     table.add_column(header[-1], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        table.add_row(
+            *(Text(cell.translate(_CONTROLS), style=_STYLES.get(cell, "")) for cell in row)
+        )
     Console().print(table)
 
 
 def _write(text: str, *, error: bool = False) -> None:
     stream = sys.stderr if error else sys.stdout
+    text = text.translate(_CONTROLS)
     # A name from elsewhere must not end the command in a terminal that can't show it.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")

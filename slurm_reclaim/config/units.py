@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _BYTES = {
@@ -28,7 +29,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError('expected a size with a unit, such as "64MiB" or "2TB"')
-    return int(float(match[1]) * _BYTES[match[2]])
+    return int(Fraction(match[1]) * _BYTES[match[2]])
 
 
 def format_duration(seconds: float) -> str:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from slurm_reclaim.cli import phrases
+from slurm_reclaim.cli.output import Output, columns
+
+
+def test_columns_line_up_and_have_no_blanks_at_the_end() -> None:
+    assert columns([("A", "B"), ("long", "x"), ("s", "")]) == ["A     B", "long  x", "s"]
+
+
+def test_on_a_terminal_ids_stay_whole_and_the_sentence_wraps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    Output().table(("JOBID", "REASON"), [("123456789012_345", "a b c d e f " * 6)], empty="")
+    out = capsys.readouterr().out
+    assert "123456789012_345" in out
+    assert len(out.splitlines()) > 2
+
+
+def test_names_from_elsewhere_are_not_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    Output().table(("NAME", "X"), [("[red]job[/red]", "")], empty="")
+    assert "[red]job[/red]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 28, "1.2 GiB"), (200 << 20, "200 MiB"),
+     (3 << 40, "3.0 TiB")],
+)  # fmt: skip
+def test_sizes(count: int, text: str) -> None:
+    assert phrases.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (59.4, "59s"),
+        (60, "1m"),
+        (5400, "1h30m"),
+        (3601, "1h"),
+        (90061, "1d1h"),
+        (-5, "0s"),
+    ],
+)
+def test_spans(seconds: float, text: str) -> None:
+    assert phrases.span(seconds) == text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_can_not_drive_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    Output().table(("NAME", "X"), [("\x1b]0;owned\x07", "\x9b2J")], empty="")
+    out = capsys.readouterr().out
+    assert "owned" in out
+    assert "\x1b]" not in out
+    assert "\x9b" not in out
