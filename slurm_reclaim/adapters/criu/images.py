@@ -142,6 +142,8 @@ def _check_one(name: str, creds: Any, owner: Credentials) -> None:
     for caps in ("cap_inh", "cap_prm", "cap_eff", "cap_amb"):
         if any(getattr(creds, caps)):
             raise IntegrityError(f"{name}: {caps} is not empty")
+    if creds.secbits:
+        raise IntegrityError(f"{name}: securebits are set, which needs a capability")
     words = list(creds.cap_bnd)
     bounding = sum(word << (32 * i) for i, word in enumerate(words))
     if bounding & ~owner.cap_bounding:
