@@ -31,10 +31,11 @@ class Ran:
 
 
 class Host:
-    """`root` is put before every path."""
+    """`root` is put before every path; `root_uid` is who counts as root there."""
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", root_uid: int = 0) -> None:
         self._root = Path(root)
+        self.root_uid = root_uid
 
     @property
     def uid(self) -> int:
@@ -69,6 +70,19 @@ class Host:
             return self.place(path).stat()
         except OSError:
             return None
+
+    def tampered(self, path: str) -> str:
+        """The first part of the resolved path, from the file up, that others than root can change
+        ("": none). The SPANK plugin asks the same of what it runs."""
+        part = self.place(path).resolve()
+        while True:
+            status = part.stat()
+            sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+            if status.st_uid != self.root_uid or (others_may(status, 2) and not sticky):
+                return str(part)
+            if part in (self._root.resolve(), part.parent):
+                return ""
+            part = part.parent
 
     def connects(self, path: str) -> bool:
         """Whether somebody listens on the Unix socket."""

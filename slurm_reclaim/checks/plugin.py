@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_reclaim.checks.host import Host, mode, others_may
+from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
 
 _FAMILY = Family("plugin")
 _NAME = "reclaim.so"
 _LIBEXEC = "/usr/libexec/slurm-reclaim"
+_PROGRAMS = ("reclaim-init", "reclaim-relay")
 _DEPTH = 8  # of includes
 
 
@@ -98,23 +99,23 @@ def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check
         checks.append(_trusted(host, "plugin file", candidates, "make -C spank install"))
     else:
         checks.append(_FAMILY.unchecked("plugin file", "Slurm does not say where its plugins are"))
-    return [
-        *checks,
-        _trusted(host, "reclaim-init", [f"{libexec}/reclaim-init"], "make -C spank install"),
+    checks += [
+        _trusted(host, program, [f"{libexec}/{program}"], "make -C spank install")
+        for program in _PROGRAMS
     ]
+    return checks
 
 
 def _trusted(host: Host, name: str, candidates: list[str], hint: str) -> Check:
     """One of `candidates` is there and nobody but root can change it: root runs it."""
     for path in candidates:
-        status = host.stat(path)
-        if status is None:
+        if not host.exists(path):
             continue
-        safe = status.st_uid == 0 and not others_may(status, 2)
+        culprit = host.tampered(path)
         return _FAMILY.judge(
             name,
-            safe,
-            f"{path} ({mode(status)}, uid {status.st_uid})",
-            f"others than root can change it: chown root:root {path}; chmod go-w {path}",
+            not culprit,
+            f"{path}: others than root can change {culprit}" if culprit else path,
+            f"chown root:root {culprit}; chmod go-w {culprit}",
         )
     return _FAMILY.failed(name, f"{' or '.join(candidates)} is missing", hint)

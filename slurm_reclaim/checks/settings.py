@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_reclaim.checks.host import Host, mode, others_may
+from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.load import Loaded, digest
 from slurm_reclaim.errors import ConfigError
@@ -38,11 +38,11 @@ def judge(host: Host, loaded: Loaded) -> list[Check]:
 def _permissions(host: Host, files: Sequence[str]) -> Check:
     """Root follows what these files say (paths of programs, for one)."""
     for path in files:
-        status = host.stat(path)
-        if status is not None and (others_may(status, 2) or status.st_uid != 0):
+        culprit = host.tampered(path)
+        if culprit:
             return _FAMILY.failed(
                 "configuration owner",
-                f"{path} can be changed by others than root ({mode(status)}, uid {status.st_uid})",
-                f"chown root:root {path}; chmod 0644 {path}",
+                f"{path}: others than root can change {culprit}",
+                f"chown root:root {culprit}; chmod go-w {culprit}",
             )
     return _FAMILY.ok("configuration owner", "only root can change it")

@@ -34,7 +34,7 @@ def judge(host: Host, store: Store) -> list[Check]:
                 "store", f"{store.path} is no directory here", f"install -d -m 0700 {store.path}"
             )
         ]
-    if others_may(status, 7) or status.st_uid != 0:
+    if others_may(status, 7) or status.st_uid != host.root_uid:
         private = _FAMILY.failed(
             "store private",
             f"{store.path} is {mode(status)}, uid {status.st_uid}",

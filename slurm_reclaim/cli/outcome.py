@@ -49,6 +49,10 @@ def of_hibernation(asked: Session, now: Session, events: Sequence[Event]) -> End
         return Ended(OperationFailed(f"job {now.job} ended: {now.reason}"))
     if now.state is State.FAILED:
         return Ended(RestoreFailed(now.reason, hint="the checkpoint is kept; tell an admin"))
+    if now.state is State.QUEUED:
+        # Released between two looks, or its node died before there was a checkpoint.
+        made = now.checkpoint not in (-1, asked.checkpoint)
+        return Ended(None if made else OperationFailed(f"job {now.job}: {now.reason}"))
     if now.state not in RUNNING_STATES or not _moved(asked, now):
         return None
     kind, reason = _newest(events, _BACK, now.reason)

@@ -87,6 +87,17 @@ def test_a_session_that_runs_on_says_why(
     assert "not hibernated and runs on: for this reason" in result.stderr
 
 
+@pytest.mark.parametrize(("checkpoint", "code"), [(0, 0), (-1, OperationFailed.exit_code)])
+def test_queued_already_is_done_only_with_a_new_checkpoint(
+    controller: Controller, shell: Shell, checkpoint: int, code: int
+) -> None:
+    controller.answers[HIBERNATE] = [ASKED]
+    controller.answers[LOOK] = [
+        session(12, State.QUEUED, since=200.0, reason="n1 died", checkpoint=checkpoint)
+    ]
+    assert shell("hibernate", "12").exit_code == code
+
+
 def test_old_events_are_not_the_reason(controller: Controller, shell: Shell) -> None:
     controller.answers[HIBERNATE] = [ASKED]
     controller.answers[LOOK] = [BACK]
