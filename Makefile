@@ -11,7 +11,7 @@ LAB := tests/cluster/lab
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
-	@echo 'make test    unit tests, C tests, cluster tests (cluster tests as root)'
+	@echo 'make test    lint, types, unit tests, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types and unit tests: what needs no cluster'
 	@echo 'make bench   against plain criu'
 	@echo 'make fmt lint types unit spank cluster docs rpm clean'
@@ -38,14 +38,14 @@ types: venv
 unit: venv
 	$(BIN)/pytest tests/unit
 
-spank:
-	@.ci/prepare gcc make
-	$(MAKE) -C spank test
+spank: venv
+	@.ci/prepare gcc slurm-dev
+	PATH="$(abspath $(BIN)):$$PATH" $(MAKE) -C spank test
 
 cluster: venv
 	$(BIN)/pytest tests/cluster
 
-test: unit spank cluster
+test: lint types unit spank cluster
 
 check: lint types unit
 

@@ -13,7 +13,7 @@ from slurm_reclaim.checks.result import Check, Family
 _FAMILY = Family("plugin")
 _NAME = "reclaim.so"
 _LIBEXEC = "/usr/libexec/slurm-reclaim"
-_PROGRAMS = ("reclaim-init", "reclaim-relay")
+_PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
 _DEPTH = 8  # of includes
 
 

@@ -58,3 +58,18 @@ def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert [t for t in targets if not (ROOT / "docs" / t).exists()] == []
+
+
+def test_every_blocker_is_explained() -> None:
+    code = "".join(p.read_text() for p in (ROOT / "slurm_reclaim").rglob("*.py"))
+    names = set(re.findall(r'Blocker\(\s*"([a-z-]+)"', code))
+    names |= set(re.findall(r'": \("([a-z-]+)",', code))
+    assert len(names) > 10
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_the_installed_files_exist() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    for name in re.findall(r"install (?:-D )?-m 0644 ((?:etc|systemd)/\S+)", page):
+        assert (ROOT / name).exists(), name
