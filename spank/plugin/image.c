@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is there an image of this job in the store? Asked only when no agent can say. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../base/fallback.h"
+#include "../base/stream.h"
+#include "plugin.h"
+
+#define SCAN_MS 5000
+
+enum { FOUND = 10, NONE, UNKNOWN };
+
+/* A directory of the job: does one of its numbered children have a manifest? */
+static int scan_session(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	int result = dir == NULL ? UNKNOWN : NONE;
+
+	while (result == NONE && (entry = readdir(dir)) != NULL) {
+		char path[sizeof(entry->d_name) + 32];
+
+		if (entry->d_name[strspn(entry->d_name, "0123456789")] != '\0')
+			continue;
+		snprintf(path, sizeof(path), "%s/manifest.json", entry->d_name);
+		if (faccessat(fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			result = FOUND;
+		else if (errno != ENOENT)
+			result = UNKNOWN;
+	}
+	if (dir != NULL)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	return result;
+}
+
+static int scan_store(const struct fallback *fallback, const struct plan *plan)
+{
+	char path[2 * PATH_LONGEST + 8];
+	char prefix[32];
+	struct stat info;
+	struct dirent *entry;
+	int result = NONE;
+	DIR *dir;
+
+	/* A store that isn't mounted can't be told from an empty one, a missing one can. */
+	if (stat(fallback->store, &info) != 0)
+		return UNKNOWN;
+	snprintf(path, sizeof(path), "%s/%s", fallback->store, fallback->cluster);
+	dir = opendir(path);
+	if (dir == NULL)
+		return errno == ENOENT ? NONE : UNKNOWN;
+	snprintf(prefix, sizeof(prefix), "%u.%u.", plan->job, (unsigned)plan->uid);
+	errno = 0;
+	while (result != FOUND && (entry = readdir(dir)) != NULL) {
+		int one = NONE;
+
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+			one = scan_session(dirfd(dir), entry->d_name);
+		if (one != NONE)
+			result = one;
+	}
+	closedir(dir);
+	return result;
+}
+
+/* The store may be a file system whose server is gone: looking happens in a child that can
+ * be left behind. */
+static int scan_in_child(const struct fallback *fallback, const struct plan *plan)
+{
+	int64_t deadline = now_ms() + SCAN_MS;
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		_exit(scan_store(fallback, plan));
+	while (child > 0) {
+		pid_t ended = waitpid(child, &status, WNOHANG);
+
+		if (ended == child)
+			return WIFEXITED(status) ? WEXITSTATUS(status) : UNKNOWN;
+		if ((ended < 0 && errno != EINTR) || now_ms() > deadline) {
+			kill(child, SIGKILL);
+			break;
+		}
+		usleep(2000);
+	}
+	return UNKNOWN;
+}
+
+int image_exists(const struct arguments *arguments, const struct plan *plan, struct fault *fault)
+{
+	struct fallback fallback;
+
+	if (fallback_read(&fallback, arguments->state, fault) != 0)
+		return -1;
+	if (!fallback.known || fallback.store[0] == '\0' || fallback.cluster[0] == '\0')
+		return 0;
+	switch (scan_in_child(&fallback, plan)) {
+	case FOUND:
+		return 1;
+	case NONE:
+		return 0;
+	default:
+		return fault_set(fault, "couldn't look for images in %s", fallback.store);
+	}
+}
