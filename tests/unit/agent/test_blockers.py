@@ -1,0 +1,179 @@
+"""What can't be dumped is found on real processes, by name, without touching them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from slurm_reclaim.adapters.proc import blockers, sockets, tree
+
+needs_ss = pytest.mark.skipif(not os.path.exists("/usr/bin/ss"), reason="iproute2's ss is missing")
+
+
+@pytest.fixture
+def session():
+    """Start a Python process that does `code`, says ready and waits; gives what blocks it."""
+    started = []
+
+    def start(code, ghost_limit=1 << 20, **more):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code + "\nprint('ready', flush=True)\ninput()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            **more,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "ready\n"
+        seen = [tree.read(process.pid)]
+        found = blockers.find(
+            seen,
+            root=process.pid,
+            relay=process.pid,
+            uid=os.geteuid(),
+            ghost_limit=ghost_limit,
+        )
+        # run by root, the process has capabilities; that is another test's business
+        return {b.name: b for b in found if b.name != "capabilities"}
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+@needs_ss
+def test_an_ordinary_process_has_no_blockers(session):
+    code = """
+import os, socket, select, tempfile
+a, b = socket.socketpair(); s = socket.create_server(('127.0.0.1', 0))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+unbound = socket.socket(); e = select.epoll(); m = os.memfd_create('x'); p = os.pipe()
+f = tempfile.TemporaryFile(); n = open('/dev/null'); c = socket.create_connection(s.getsockname())
+"""
+    assert session(code) == {}
+
+
+@needs_ss
+def test_a_unix_peer_outside_is_named(session):
+    here, there = socket.socketpair()
+    with here:
+        fd = there.fileno()
+        os.set_inheritable(fd, True)
+        found = session(
+            f"import os; os.fstat({fd})", pass_fds=[fd], preexec_fn=lambda: os.close(here.fileno())
+        )
+        there.close()
+    assert "outside-unix-peer" in found
+
+
+@needs_ss
+def test_a_socket_kind_without_support(session):
+    try:
+        socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+    except OSError:
+        pytest.skip("this kernel has no vsock")
+    found = session("import socket; s = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)")
+    assert "VSOCK" in found["socket-kind"].what
+
+
+@needs_ss
+def test_a_large_deleted_file(session):
+    code = "import tempfile; f = tempfile.TemporaryFile(); f.truncate(2 << 20); f.flush()"
+    assert "deleted-file" in session(code)
+    assert session(code, ghost_limit=4 << 20) == {}
+
+
+@needs_ss
+def test_io_uring(session):
+    if not _has_io_uring():
+        pytest.skip("io_uring is off in this kernel")
+    code = "import ctypes; b = ctypes.create_string_buffer(256); "
+    found = session(code + "assert ctypes.CDLL(None).syscall(425, 4, b) >= 0")
+    assert "io-uring" in found
+
+
+def _has_io_uring():
+    try:
+        return open("/proc/sys/kernel/io_uring_disabled").read().strip() == "0"
+    except OSError:
+        return False
+
+
+@needs_ss
+def test_a_traced_process(session):
+    traced = subprocess.Popen(
+        [sys.executable, "-c", "import ctypes, time; ctypes.CDLL(None).ptrace(0, 0, 0, 0); "
+         "print('ready', flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        traced.stdout.readline()
+        found = blockers.find(
+            [tree.read(traced.pid)],
+            root=traced.pid,
+            relay=traced.pid,
+            uid=os.geteuid(),
+            ghost_limit=0,
+        )
+        assert "traced" in {b.name for b in found}
+    finally:
+        traced.kill()
+        traced.wait()
+        traced.stdout.close()
+
+
+@needs_ss
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no /dev/fuse here")
+def test_a_foreign_device(session):
+    assert "device" in session("import os; f = os.open('/dev/fuse', os.O_RDWR)")
+
+
+def test_a_session_without_processes_has_nothing_to_save():
+    found = blockers.find([], root=1, relay=1, uid=0, ghost_limit=0)
+    assert [b.name for b in found] == ["no-process"]
+
+
+def test_processes_outside_of_the_tree():
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        own = tree.read(os.getpid())
+        strays = tree.outside([own, tree.read(process.pid)], process.pid)
+        assert strays == [own]
+        assert tree.outside([own, tree.read(process.pid)], os.getpid()) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_reused_pid_is_never_signalled():
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        seen = tree.read(process.pid)
+        other = tree.Process(
+            seen.pid, seen.inner, seen.parent, seen.name, seen.state, seen.start + 1, seen.status
+        )
+        tree.signal_all([other], signal.SIGKILL)
+        assert process.poll() is None
+        tree.signal_all([seen], signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    finally:
+        process.kill()
+
+
+def test_peers_are_read_from_what_ss_prints():
+    process = tree.read(os.getpid())
+    listing = (
+        "u_str ESTAB 0 0 * 10 * 11\n"
+        "u_str ESTAB 0 0 * 11 * 10\n"
+        "u_str ESTAB 0 0 * 20 * 21\n"
+        "u_str ESTAB 0 0 /run/dbus/socket 21 * 20\n"
+        "u_dgr UNCONN 0 0 * 30 * 0\n"
+    )
+    found = sockets.unix_peers(listing, {10: process, 11: process, 20: process, 30: process})
+    assert [b.what for b in found] == [f"{process} is connected to /run/dbus/socket"]
