@@ -1,0 +1,58 @@
+"""The files of this working tree that get installed, committed or not, without build products."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from reclaim_lab.errors import LabError
+from reclaim_lab.places import CHECKOUT
+from reclaim_lab.shell import run
+
+INSTALLED = ("pyproject.toml", "README.md", "LICENSE", "slurm_reclaim", "spank", "systemd", "etc")
+
+
+def files() -> list[str]:
+    """Relative paths, sorted. A file deleted but not yet committed is left out."""
+    listed = run(
+        ["git", "-c", "safe.directory=*", "-C", str(CHECKOUT), "ls-files", "-coz",
+         "--exclude-standard", "--", *INSTALLED],
+        doing="listing the files of this checkout",
+    )  # fmt: skip
+    found = {name for name in listed.split("\0") if name and (CHECKOUT / name).is_file()}
+    return sorted(found)
+
+
+def content_digest(names: list[str]) -> str:
+    total = hashlib.sha256()
+    for name in names:
+        path = CHECKOUT / name
+        total.update(f"{name}\0{path.stat().st_mode & 0o111}\0".encode())
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+def copy_to(place: Path, names: list[str]) -> None:
+    for name in names:
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(CHECKOUT / name, target)
+    if "pyproject.toml" in names and not (place / "README.md").exists():
+        (place / "README.md").touch()  # named in pyproject.toml: without it no wheel is built
+
+
+def project_table(table: str, key: str) -> list[str]:
+    """A list from pyproject.toml, read by an interpreter that surely has tomllib."""
+    path = CHECKOUT / "pyproject.toml"
+    if not path.exists():
+        return []
+    try:
+        import tomllib
+    except ImportError as error:
+        raise LabError("reading pyproject.toml needs Debian 12's Python 3.11 or later") from error
+    try:
+        value = tomllib.loads(path.read_text()).get(table, {}).get(key, [])
+    except tomllib.TOMLDecodeError as error:
+        raise LabError(f"pyproject.toml: {error}") from error
+    return [str(word) for word in value]
