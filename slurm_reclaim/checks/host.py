@@ -100,7 +100,8 @@ class Host:
         env.pop("SLURM_TIME_FORMAT", None)
         try:
             done = subprocess.run(
-                argv, capture_output=True, text=True, errors="replace", timeout=timeout, env=env,
+                # An account we step down to may not see the directory we were called in.
+                argv, cwd="/", capture_output=True, text=True, errors="replace", timeout=timeout, env=env,
                 stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
