@@ -101,8 +101,8 @@ class Host:
         try:
             done = subprocess.run(
                 # An account we step down to may not see the directory we were called in.
-                argv, cwd="/", capture_output=True, text=True, errors="replace", timeout=timeout, env=env,
-                stdin=subprocess.DEVNULL, check=False,
+                argv, cwd="/", env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                errors="replace", timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return Ran(TIMED_OUT, "", f"no answer within {timeout:g} s")

@@ -76,8 +76,8 @@ def _io_uring(host: Host, block: str) -> Check:
     if value == "2":
         return _FAMILY.ok(name, "switched off (kernel.io_uring_disabled=2)")
     hint = (
-        "set kernel.io_uring_disabled=2 (/etc/sysctl.d): it can't be dumped, Node 22 and later always "
-        "use it, and without our filter CRIU needs no CAP_SYS_ADMIN"
+        "set kernel.io_uring_disabled=2 (/etc/sysctl.d): it can't be dumped, Node 22 and later "
+        "always use it, and without our filter CRIU needs no CAP_SYS_ADMIN"
     )
     if value == "missing":
         hint = "a kernel 6.6 or later has the switch kernel.io_uring_disabled"
