@@ -45,7 +45,8 @@ class Scheduler(Protocol):
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
-        """Change a held job: minutes are rounded up from `time_limit` seconds (0: leave it)."""
+        """Change a pending job: minutes are rounded up from `time_limit` seconds (0: leave it),
+        `excluded_nodes` "" excludes none, `comment` "" is left."""
         ...
 
     async def release(self, job_id: int) -> None: ...
@@ -70,6 +71,10 @@ class Journal(Protocol):
 
     def session(self, id: SessionId) -> Session | None: ...
 
+    def of_job(self, job_id: int) -> Sequence[Session]:
+        """Every session, ended ones too, that ever had this job id; the newest last."""
+        ...
+
     def open_session(self, session: Session, event: Event) -> None: ...
 
     def apply(self, session: Session, fact: Fact, event: Event) -> None:
@@ -83,8 +88,10 @@ class Journal(Protocol):
     def note(self, event: Event) -> None: ...
 
     def events(
-        self, *, session: str = "", uid: int | None = None, after: int = 0, limit: int = 200
-    ) -> Sequence[Event]: ...
+        self, *, job_id: int = 0, uid: int | None = None, after: int = 0, limit: int = 200
+    ) -> Sequence[Event]:
+        """In order: the first `limit` after the number `after`, or with `after` 0 the last."""
+        ...
 
     def intend(self, session: SessionId, what: str, details: str) -> int:
         """Record an effect about to be tried; its number."""

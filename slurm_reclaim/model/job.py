@@ -55,7 +55,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
-    """What is read for one job right before acting on it (`scontrol show job`)."""
+    """What is read for one job right before acting on it. `admin_hold`: an operator holds it, so
+    that its owner may not release it."""
 
     job: Job
     comment: str
@@ -68,6 +69,7 @@ class JobDetail:
     std_out: str
     std_err: str
     work_dir: str
+    admin_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from slurm_reclaim.model.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What we changed on the job in Slurm and give back after the restore."""
+    """What we changed on the job in Slurm and give back after the restore; `returned`: the comment
+    is given back (the list of nodes can't be: Slurm takes it only for pending jobs)."""
 
     comment: str = ""
     excluded_nodes: str = ""
     time_limit: int = 0
+    returned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,12 @@ class SqlJournal:
             _add(connection, event)
 
     def events(
-        self, *, session: str = "", uid: int | None = None, after: int = 0, limit: int = 200
+        self, *, job_id: int = 0, uid: int | None = None, after: int = 0, limit: int = 200
     ) -> Sequence[Event]:
         """In order; the first `limit` after the number `after`, or with `after` 0 the last."""
         query = select(tables.events)
-        if session:
-            query = query.where(tables.events.c.session == session)
+        if job_id:
+            query = query.where(tables.events.c.job_id == job_id)
         if uid is not None:
             query = query.where(tables.events.c.uid == uid)
         if after:

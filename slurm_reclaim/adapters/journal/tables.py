@@ -55,7 +55,7 @@ events = Table(
     Column("before", String(16), nullable=False),
     Column("after", String(16), nullable=False),
     Column("details", Text, nullable=False),
-    Index("events_by_session", "session", "seq"),
+    Index("events_by_job", "job_id", "seq"),
     Index("events_by_uid", "uid", "seq"),
     sqlite_autoincrement=True,
 )

@@ -1,7 +1,7 @@
 """Runs Slurm's commands: fixed directory, own environment, bounded time, output captured.
 
-The environment is made anew: squeue and scontrol obey dozens of SQUEUE_*, SLURM_* and SLURM_CLUSTERS
-variables, any of which would change what we read.
+The environment is made anew: squeue and scontrol obey dozens of SQUEUE_* and SLURM_* variables,
+any of which would change what we read.
 """
 
 from __future__ import annotations

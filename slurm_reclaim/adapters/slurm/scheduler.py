@@ -56,7 +56,9 @@ class SlurmCommands:
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
-        changes = {"ExcNodeList": excluded_nodes, "Comment": comment}
+        changes = {"ExcNodeList": excluded_nodes}
+        if comment:
+            changes["Comment"] = comment
         if time_limit:
             changes["TimeLimit"] = scontrol.minutes(time_limit)
         if start_now:

@@ -88,7 +88,7 @@ def test_events_page_in_order(journal: SqlJournal) -> None:
     assert [e.seq for e in journal.events(limit=3)] == [8, 9, 10]
     assert [e.seq for e in journal.events(after=2, limit=3)] == [3, 4, 5]
     assert [e.uid for e in journal.events(uid=1)] == [1] * 5
-    assert not journal.events(session="lab/8.1.1")
+    assert not journal.events(job_id=8)
     journal.trim(before=6.0)
     assert not journal.events()
 

@@ -1,0 +1,166 @@
+"""reclaimd's HTTP side: who asks is what MUNGE says, and every answer is signed for its request.
+
+Handlers get a Caller and bytes and give back a model value; errors become JSON in one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from slurm_reclaim.adapters.transport.credential import (
+    ANSWER_HEADER,
+    AnswerClaim,
+    Codec,
+    RequestClaim,
+    check_request,
+    digest,
+    open_request,
+    seal,
+)
+from slurm_reclaim.adapters.transport.wire import body_of, encode
+from slurm_reclaim.errors import (
+    AuthUnavailable,
+    BadRequest,
+    CredentialRefused,
+    NotManaged,
+    NotPermitted,
+    ReclaimError,
+    Refused,
+    Unavailable,
+)
+from slurm_reclaim.model.caller import Caller
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 16 << 20  # a report of a node with hundreds of sessions and all its events
+NAMES_FOR = 600.0  # seconds an account name is remembered
+
+_STATUS: tuple[tuple[type[ReclaimError], int], ...] = (
+    (CredentialRefused, 401),
+    (NotPermitted, 403),
+    (NotManaged, 404),
+    (BadRequest, 400),
+    (Refused, 409),
+    (Unavailable, 503),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One authenticated request. `match` holds the variable parts of its path."""
+
+    caller: Caller
+    body: bytes
+    match: dict[str, str]
+    query: dict[str, str]
+
+
+Answering = Callable[[Ask], Awaitable[object]]
+
+
+class Server:
+    def __init__(self, host: str, munge: Codec) -> None:
+        """`host`: the name the callers sign for (controller.host)."""
+        self._host = host
+        self._munge = munge
+        self._names: dict[int, tuple[float, str]] = {}
+        self.app = web.Application(client_max_size=MOST_BYTES)
+
+    def route(self, method: str, path: str, answering: Answering) -> None:
+        async def handle(request: web.Request) -> web.Response:
+            return await self._handle(request, answering)
+
+        self.app.router.add_route(method, path, handle)
+
+    def close_routes(self) -> None:
+        """What no route takes is answered in the same words as everything else."""
+        self.route("*", "/{rest:.*}", _no_such_path)
+
+    async def _handle(self, request: web.Request, answering: Answering) -> web.Response:
+        nonce = ""
+        try:
+            body = await _read(request)
+            claim, uid = await asyncio.to_thread(self._open, request, body)
+            nonce = claim.nonce
+            caller = Caller(uid, await self._name(uid))
+            value = await answering(Ask(caller, body, dict(request.match_info), _query(request)))
+            status, answer = 200, encode(value)
+        except ReclaimError as error:
+            status, answer = _status(error), encode(body_of(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.rel_url.path)
+            inner = ReclaimError("internal error; reclaimd's log has the details")
+            status, answer = 500, encode(body_of(inner))
+        return await self._sign(nonce, status, answer)
+
+    def _open(self, request: web.Request, body: bytes) -> tuple[RequestClaim, int]:
+        claim, uid = open_request(self._munge, request.headers.get("Authorization", ""))
+        check_request(
+            claim,
+            host=self._host,
+            method=request.method,
+            path=request.raw_path,
+            body=body,
+            now=time.time(),
+        )
+        return claim, uid
+
+    async def _sign(self, nonce: str, status: int, answer: bytes) -> web.Response:
+        headers = {}
+        if nonce:
+            claim = AnswerClaim(nonce, status, digest(answer))
+            try:
+                headers[ANSWER_HEADER] = await asyncio.to_thread(seal, self._munge, claim)
+            except AuthUnavailable as error:
+                # Callers take an unsigned answer for "nothing came of it", which may be wrong
+                # here, but never for an order or a success.
+                status, answer = 503, encode(body_of(error))
+        return web.Response(
+            status=status, body=answer, headers=headers, content_type="application/json"
+        )
+
+    async def _name(self, uid: int) -> str:
+        """The account's name, "" where there is none. In a thread: NSS may be slow."""
+        at, name = self._names.get(uid, (float("-inf"), ""))
+        if time.monotonic() - at > NAMES_FOR:
+            name = await asyncio.to_thread(_account, uid)
+            self._names[uid] = (time.monotonic(), name)
+        return name
+
+
+async def _read(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise BadRequest(f"the request is larger than {MOST_BYTES} bytes") from None
+
+
+def _query(request: web.Request) -> dict[str, str]:
+    return dict(request.query.items())
+
+
+def _status(error: ReclaimError) -> int:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+async def _no_such_path(ask: Ask) -> object:
+    raise BadRequest(
+        "reclaimd knows no such request",
+        hint="do both sides run the same version of slurm-reclaim?",
+    )

@@ -1,0 +1,109 @@
+"""The controller's loop: observe, then let every session take its next step.
+
+One job's trouble is that job's alone: each session steps in a task of its own, one at a time, and
+what goes wrong there is logged and tried again in the next cycle. `Unavailable` changes no state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from slurm_reclaim.errors import ReclaimError, Unavailable
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.stages import observe
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.step import step
+
+log = logging.getLogger(__name__)
+
+# Slurm commands at once: slurmctld has other callers, too.
+AT_ONCE = 8
+
+
+class Controller:
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._tasks: dict[SessionId, asyncio.Task[None]] = {}
+        self._again: set[SessionId] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._complaint = ""
+        self._troubles: dict[SessionId, str] = {}
+
+    async def cycle(self) -> None:
+        """Every interval: one query, then a step of every session."""
+        try:
+            await observe.ask_slurm(self.desk)
+        except Unavailable as error:
+            self._complain(error.message)
+            return
+        self._complain("")
+        observe.adopt(self.desk)
+        self.wake(list(self.desk.sessions))
+
+    def wake(self, ids: Iterable[SessionId]) -> None:
+        """Let these sessions step now, for something happened to them."""
+        for id in ids:
+            if id in self._tasks:
+                self._again.add(id)
+            else:
+                self._tasks[id] = asyncio.get_running_loop().create_task(self._walk(id))
+
+    def wake_node(self, node: str) -> None:
+        """An agent has reported: the sessions there, and those it has orders for, may go on."""
+        heard = self.desk.view.agents.get(node)
+        told = {s.job_id for s in heard.report.sessions} if heard is not None else set()
+        sessions = list(self.desk.sessions.values())
+        self.wake([s.id for s in sessions if s.id.job_id in told or s.node == node])
+
+    async def settle(self) -> None:
+        """Until every step that was begun has ended."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Steps under way are given up where they stand; the journal knows how far they came."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _walk(self, id: SessionId) -> None:
+        """Steps until nothing changes any more."""
+        try:
+            while await self._safely(id) or id in self._again:
+                self._again.discard(id)
+        finally:
+            del self._tasks[id]
+
+    async def _safely(self, id: SessionId) -> bool:
+        try:
+            async with self._room:
+                moved = await step(self.desk, id)
+            self._troubles.pop(id, None)
+            return moved
+        except Unavailable as error:
+            self._trouble(id, error.message)
+        except ReclaimError as error:
+            self._trouble(id, f"{type(error).__name__}: {error.message}")
+        except Exception as error:
+            log.exception("session=%s: internal error", id)
+            self._trouble(id, f"internal error: {error}")
+        return False
+
+    def _trouble(self, id: SessionId, what: str) -> None:
+        """Said once, not every cycle."""
+        if self._troubles.get(id) == what:
+            return
+        self._troubles[id] = what
+        session = self.desk.sessions.get(id)
+        node = session.node if session is not None else ""
+        log.warning("%s; tried again session=%s job=%s node=%s", what, id, id.job_id, node or "-")
+
+    def _complain(self, problem: str) -> None:
+        if problem and not self._complaint:
+            log.warning("Slurm does not answer, so nothing is decided: %s", problem)
+        elif self._complaint and not problem:
+            log.info("Slurm answers again")
+        self._complaint = problem

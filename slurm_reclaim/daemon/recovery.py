@@ -1,0 +1,65 @@
+"""A controller started anew: sessions and intents from the journal, then a look at the world.
+
+An intent without outcome is never simply repeated (S7). Orders go back on the book under their old
+ids, and an agent that has carried one out answers from memory. Requeues and releases need nothing
+here: the step of the session's state looks at Slurm first. A release that did not happen is left
+to the owner to ask for again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import msgspec
+
+from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import Order, Verb
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+
+log = logging.getLogger(__name__)
+
+_STATE_OF = {Verb.HIBERNATE: State.HIBERNATING, Verb.RESTORE_IN_PLACE: State.RESTORING}
+# Settled by the steps when the world shows the outcome.
+_LEFT_TO_STEPS = {"requeue": State.REQUEUING, "restore": State.RESTORING}
+
+
+def recover(desk: Desk) -> None:
+    """Call once, before the first cycle."""
+    for session in desk.journal.sessions():
+        desk.sessions[session.id] = session
+    for number, name, what, details in desk.journal.unsettled():
+        outcome = _take_up(desk, number, name, what, details)
+        if outcome:
+            log.info("intent %d (%s) session=%s: %s", number, what, name, outcome)
+            desk.journal.settle(number, outcome)
+
+
+def _take_up(desk: Desk, number: int, name: str, what: str, details: str) -> str:
+    """How the intent ended; "" where it is still open."""
+    try:
+        session = desk.sessions.get(parse_session_id(name))
+    except BadRequest:
+        session = None
+    if session is None:
+        return "the session has ended"
+    if what in _LEFT_TO_STEPS:
+        return "" if session.state in (_LEFT_TO_STEPS[what], State.RESTORING) else "overtaken"
+    if what in {verb.value for verb in _STATE_OF}:
+        return _give_again(desk, number, session, details)
+    return "not known; left to what Slurm shows"
+
+
+def _give_again(desk: Desk, number: int, session: Session, details: str) -> str:
+    try:
+        stored = json.loads(details)
+        order = msgspec.convert(stored["order"], Order)
+    except (ValueError, KeyError, msgspec.ValidationError):
+        return "the order can't be read"
+    if session.state is not _STATE_OF[order.verb] or session.restarts != order.restarts:
+        return "never ordered, or overtaken"
+    desk.orders.give(str(stored["node"]), number, order)
+    return ""

@@ -1,0 +1,143 @@
+"""The paths of docs/protocol.md: from a request to the stage that answers it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slurm_reclaim import __version__
+from slurm_reclaim.adapters.transport.server import Ask, Server
+from slurm_reclaim.adapters.transport.wire import decode_request
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.errors import BadRequest, NotPermitted, Unavailable
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, StartQuestion
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.status import NodeStatus, Status
+from slurm_reclaim.stages import observe, requests, start
+from slurm_reclaim.stages.desk import Desk
+
+LONGEST_WAIT = 60.0  # seconds an agent's question for orders is held open
+
+
+@dataclass(frozen=True)
+class OrdersQuestion:
+    node: str
+    wait: float = 0.0
+    known: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wish:
+    reason: str = ""
+
+
+class Routes:
+    def __init__(self, controller: Controller, config: Callable[[], Config]) -> None:
+        self._controller = controller
+        self._desk: Desk = controller.desk
+        self._config = config
+
+    def add_to(self, server: Server) -> None:
+        for method, path, answering in (
+            ("POST", "/v1/agent/report", self.report),
+            ("POST", "/v1/agent/orders", self.orders),
+            ("POST", "/v1/agent/start", self.start),
+            ("GET", "/v1/sessions", self.sessions),
+            ("GET", "/v1/sessions/{job}", self.session),
+            ("POST", "/v1/sessions/{job}/hibernate", self.hibernate),
+            ("POST", "/v1/sessions/{job}/restore", self.restore),
+            ("GET", "/v1/events", self.events),
+            ("GET", "/v1/status", self.status),
+        ):
+            server.route(method, path, answering)
+        server.close_routes()
+
+    # -- agents -------------------------------------------------------------------------------
+
+    async def report(self, ask: Ask) -> ReportReply:
+        _only_root(ask)
+        report = decode_request(ask.body, Report)
+        reply = observe.take_report(self._desk, report)
+        self._controller.wake_node(report.node)
+        return reply
+
+    async def orders(self, ask: Ask) -> list[Order]:
+        _only_root(ask)
+        question = decode_request(ask.body, OrdersQuestion)
+        wait = min(max(question.wait, 0.0), LONGEST_WAIT)
+        return await self._desk.orders.wait(question.node, set(question.known), wait)
+
+    async def start(self, ask: Ask) -> StartAnswer:
+        _only_root(ask)
+        return await start.answer(self._desk, decode_request(ask.body, StartQuestion))
+
+    # -- users --------------------------------------------------------------------------------
+
+    async def sessions(self, ask: Ask) -> list[Session]:
+        ended = _number(ask, "all", 0) != 0
+        return await requests.sessions(self._desk, ask.caller, ended=ended)
+
+    async def session(self, ask: Ask) -> Session:
+        return await requests.session(self._desk, ask.caller, ask.match["job"])
+
+    async def hibernate(self, ask: Ask) -> Session:
+        wish = decode_request(ask.body or b"{}", Wish)
+        return await requests.ask_hibernate(self._desk, ask.caller, ask.match["job"], wish.reason)
+
+    async def restore(self, ask: Ask) -> Session:
+        decode_request(ask.body or b"{}", Wish)
+        return await requests.ask_restore(self._desk, ask.caller, ask.match["job"])
+
+    async def events(self, ask: Ask) -> list[Event]:
+        job, after = ask.query.get("job", ""), _number(ask, "after", 0)
+        limit = _number(ask, "limit", 200)
+        return await requests.events(self._desk, ask.caller, job, after, limit)
+
+    async def status(self, ask: Ask) -> Status:
+        view, now = self._desk.view, time.time()
+        try:
+            full = await requests.is_operator(self._desk, ask.caller)
+        except Unavailable:
+            full = False
+        counts: dict[str, int] = {}
+        for session in self._desk.sessions.values():
+            counts[session.state.value] = counts.get(session.state.value, 0) + 1
+        return Status(
+            version=__version__,
+            mode=self._config().mode,
+            cluster=self._desk.settings.cluster,
+            now=now,
+            started=view.started,
+            slurm_age=now - view.asked if view.asked else -1.0,
+            slurm_problem=view.problem,
+            sessions=counts,
+            nodes=_nodes(self._desk, now) if full else (),
+        )
+
+
+def _nodes(desk: Desk, now: float) -> tuple[NodeStatus, ...]:
+    view, found = desk.view, []
+    for name in sorted({*view.nodes, *view.agents}):
+        node, heard = view.nodes.get(name), view.agents.get(name)
+        states = tuple(sorted(node.states)) if node is not None else ()
+        if heard is None:
+            found.append(NodeStatus(name, states=states))
+            continue
+        report = heard.report
+        found.append(NodeStatus(name, now - heard.at, states, len(report.sessions), report.facts))
+    return tuple(found)
+
+
+def _only_root(ask: Ask) -> None:
+    if not ask.caller.root:
+        raise NotPermitted("only reclaim-agent, which runs as root, may say this")
+
+
+def _number(ask: Ask, name: str, default: int) -> int:
+    text = ask.query.get(name, "") or str(default)
+    if not text.isdecimal() or len(text) > 15:
+        raise BadRequest(f"{name}={text!r} is no number")
+    return int(text)

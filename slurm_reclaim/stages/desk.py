@@ -1,0 +1,152 @@
+"""What every stage of the controller works with: the ports, the view and the living sessions.
+
+Between two awaits nothing else runs, so a stage reads a session again after each await; one
+session's steps and requests take turns by its lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.lifecycle import Fact, State, follow
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.ports import Clock, Journal, NodeNames, Scheduler
+from slurm_reclaim.stages.orders import OrderBook
+from slurm_reclaim.stages.settings import Settings
+from slurm_reclaim.stages.view import View
+
+log = logging.getLogger("slurm_reclaim.session")
+
+Details = dict[str, "str | int | float | list[str]"]
+
+
+@dataclass
+class Desk:
+    """`touched`: when Slurm was last told something about a session's job; a row older than that
+    says nothing. `kept`: what a held job was last given, see hold.py."""
+
+    scheduler: Scheduler
+    journal: Journal
+    clock: Clock
+    names: NodeNames
+    settings: Settings
+    view: View
+    orders: OrderBook = field(default_factory=OrderBook)
+    sessions: dict[SessionId, Session] = field(default_factory=dict)
+    touched: dict[SessionId, float] = field(default_factory=dict)
+    kept: dict[SessionId, Any] = field(default_factory=dict)
+    _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
+    _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
+
+    def lock(self, id: SessionId) -> asyncio.Lock:
+        return self._locks.setdefault(id, asyncio.Lock())
+
+    def of_job(self, job_id: int) -> Iterator[Session]:
+        return (s for s in list(self.sessions.values()) if s.id.job_id == job_id)
+
+    # -- what was seen ------------------------------------------------------------------------
+
+    def open(self, session: Session, kind: str) -> Session:
+        """A session comes under our care."""
+        self.journal.open_session(session, self._event(session, kind, session.reason, "", {}))
+        self.sessions[session.id] = session
+        self._log(session, kind, session.reason)
+        return session
+
+    def apply(
+        self, id: SessionId, fact: Fact, reason: str, details: Details | None = None, **change: Any
+    ) -> Session:
+        """The one way from one state to another. Raises IllegalTransition."""
+        before = self.sessions[id]
+        after = replace(
+            before,
+            state=follow(before.state, fact),
+            reason=reason,
+            since=self.clock.now(),
+            **change,
+        )
+        event = self._event(after, fact.value, reason, before.state.value, details or {})
+        self.journal.apply(after, fact, event)
+        if after.state is State.ENDED:
+            self._forget(id)
+        else:
+            self.sessions[id] = after
+        self._log(after, fact.value, reason)
+        return after
+
+    def update(self, id: SessionId, **change: Any) -> Session:
+        """Details that are no transition; stored only where something differs."""
+        after = replace(self.sessions[id], **change)
+        if after != self.sessions[id]:
+            self.journal.update(after)
+            self.sessions[id] = after
+        return after
+
+    def note(self, id: SessionId, kind: str, reason: str, details: Details | None = None) -> None:
+        """An event that changes no state; not said again while the reason stays the same."""
+        if self._said.get((id, kind)) == reason:
+            return
+        self._said[id, kind] = reason
+        session = self.sessions[id]
+        state = session.state.value
+        self.journal.note(self._event(session, kind, reason, state, details or {}))
+        self._log(session, kind, reason)
+
+    def touch(self, id: SessionId) -> None:
+        self.touched[id] = self.clock.now()
+
+    # -- intents ------------------------------------------------------------------------------
+
+    def settle(self, id: SessionId, what: str, outcome: str) -> None:
+        """Close the session's open intents of this kind (S7)."""
+        for number, session, kind, _ in self.journal.unsettled():
+            if session == str(id) and kind == what:
+                self.journal.settle(number, outcome)
+
+    def drop_orders(self, id: SessionId, outcome: str) -> None:
+        """No agent shall carry out what was ordered for this session any more."""
+        while (order := self.orders.of_session(str(id))) is not None:
+            intent = self.orders.take_back(order.id)
+            if intent is not None:
+                self.journal.settle(intent, outcome)
+
+    # -----------------------------------------------------------------------------------------
+
+    def _forget(self, id: SessionId) -> None:
+        self.drop_orders(id, "the session ended")
+        for number, session, _, _ in self.journal.unsettled():
+            if session == str(id):
+                self.journal.settle(number, "the session ended")
+        for book in (self.sessions, self.touched, self.kept):
+            book.pop(id, None)
+        for key in [key for key in self._said if key[0] == id]:
+            del self._said[key]
+
+    def _event(
+        self, session: Session, kind: str, reason: str, before: str, details: Details
+    ) -> Event:
+        return Event(
+            at=self.clock.now(),
+            kind=kind,
+            reason=reason,
+            session=str(session.id),
+            job_id=session.id.job_id,
+            uid=session.id.uid,
+            node=session.node,
+            before=before,
+            after=session.state.value,
+            details=details,
+        )
+
+    def _log(self, session: Session, kind: str, reason: str) -> None:
+        log.info(
+            "%s %s: %s session=%s job=%s node=%s restarts=%d",
+            kind, session.state, reason, session.id, session.job, session.node or "-",
+            session.restarts,
+        )  # fmt: skip

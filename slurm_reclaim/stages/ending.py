@@ -1,0 +1,88 @@
+"""The end of a session, or of one incarnation of it, positively known from Slurm."""
+
+from __future__ import annotations
+
+from slurm_reclaim.model.job import Job
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.view import same_job
+
+_ALIVE = frozenset({Living.RUNNING, Living.DUMPING, Living.RESTORING})
+
+
+def row(desk: Desk, session: Session) -> Job | None:
+    """The job's row, if it is newer than the session's last transition and the last thing we told
+    Slurm about it; an older one may show what was before. None says nothing."""
+    view = desk.view
+    if view.asked <= max(session.since, desk.touched.get(session.id, 0.0)):
+        return None
+    job = view.jobs.get(session.id.job_id)
+    return job if job is not None and same_job(session.id, session.restarts, job) else None
+
+
+async def gone(desk: Desk, session: Session) -> str:
+    """Why the job is known to be no more, "" where it is not known. A job missing from the list is
+    asked for by itself before it is believed gone."""
+    view = desk.view
+    if view.asked <= max(session.since, desk.touched.get(session.id, 0.0)):
+        return ""
+    job = view.jobs.get(session.id.job_id)
+    if job is not None and same_job(session.id, session.restarts, job):
+        return ""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None:
+        return "Slurm no longer knows the job"
+    if not same_job(session.id, session.restarts, detail.job):
+        return "the job number belongs to another job now"
+    return ""
+
+
+def end(desk: Desk, session: Session, reason: str) -> None:
+    """Its checkpoint, if any, is left to retention."""
+    desk.apply(session.id, Fact.JOB_GONE, reason)
+
+
+def incarnation_lost(desk: Desk, session: Session, job: Job) -> None:
+    """Slurm requeued the job without us: the processes are gone, or cut off with their node."""
+    if session.checkpoint < 0 and session.state is not State.HIBERNATING:
+        end(desk, session, "Slurm requeued the job, and there was no checkpoint; it starts over")
+        return
+    desk.drop_orders(session.id, "the incarnation was lost")
+    desk.settle(session.id, "restore", "the incarnation was lost")
+    node = session.node or "its node"
+    desk.apply(
+        session.id,
+        Fact.NODE_LOST,
+        f"Slurm requeued the job from {node} (restart {job.restarts}); "
+        "it goes back to its last checkpoint",
+        restarts=job.restarts,
+        fence=session.node,
+    )
+
+
+def lift_fence(desk: Desk, session: Session) -> Session:
+    """S3: the lost node may still run the older incarnation, until its agent says it does not."""
+    if not session.fence:
+        return session
+    heard = desk.view.fresh(session.fence, desk.clock.now(), desk.settings.silent_after)
+    if heard is None or heard.at <= session.since:
+        return session
+    if any(node == session.fence for node, _, _ in older_incarnations(desk, session)):
+        return session
+    desk.note(session.id, "fence-lifted", f"{session.fence} answers and no longer runs it")
+    return desk.update(session.id, fence="")
+
+
+def older_incarnations(desk: Desk, session: Session) -> list[tuple[str, int, str]]:
+    """(node, restart count, what it does) of incarnations before this one that agents show alive.
+    A silent agent shows nothing: for its node there is the fence."""
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    return [
+        (node, told.restarts, told.living.value)
+        for node, heard, told in desk.view.reports_of(session)
+        if told.restarts < session.restarts
+        and told.living in _ALIVE
+        and now - heard.at <= silent_after
+    ]

@@ -1,0 +1,157 @@
+"""hibernate, at the controller: may it be, then the order to the agent, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict
+
+from slurm_reclaim.errors import AgentUnavailable, NotReclaimable, WrongState
+from slurm_reclaim.model.job import Job, JobDetail
+from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
+from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+
+# Seconds beyond the agent's own limit for a dump; only then an unanswered order is given up.
+GRACE = 120.0
+
+
+async def hibernate(desk: Desk, session: Session, reason: str) -> Session:
+    """Ask for it. Raises Refused where it can't be and changes nothing then. Call with the
+    session's lock held."""
+    if session.state not in RUNNING_STATES:
+        raise wrong_state(session, "hibernated")
+    told = _attached(desk, session)
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None or not detail.job.running or detail.job.restarts != session.restarts:
+        state = "is not known to Slurm" if detail is None else f"is {detail.job.state}"
+        raise WrongState(f"job {session.job} {state}; only a running job can be hibernated")
+    refuse_unfit(session.job, detail)
+    if told.living is not Living.RUNNING:
+        raise WrongState(f"job {session.job} is {told.living.value} on {session.node}")
+    order = Order(
+        id=secrets.token_hex(8),
+        verb=Verb.HIBERNATE,
+        session=str(session.id),
+        job_id=session.id.job_id,
+        restarts=session.restarts,
+        reason=reason,
+        since=desk.clock.now(),
+    )
+    return give_order(desk, session, order, Fact.HIBERNATE_ASKED, reason)
+
+
+def give_order(desk: Desk, session: Session, order: Order, fact: Fact, reason: str) -> Session:
+    """Intent, transition, order, in this order (S7)."""
+    text = json.dumps({"node": session.node, "order": asdict(order)})
+    intent = desk.journal.intend(session.id, order.verb.value, text)
+    after = desk.apply(session.id, fact, reason)
+    desk.orders.give(session.node, intent, order)
+    return after
+
+
+def refuse_unfit(job: str, detail: JobDetail) -> None:
+    """Raises NotReclaimable for a job of a kind that Slurm can't requeue in one piece."""
+    if detail.het:
+        raise NotReclaimable(
+            f"job {job} is part of a heterogeneous job",
+            hint="only single-node batch jobs can be hibernated",
+        )
+    if not detail.batch:
+        raise NotReclaimable(
+            f"job {job} was started by salloc or srun, which Slurm can't requeue",
+            hint="start the session with sbatch",
+        )
+    if detail.node_count != 1:
+        raise NotReclaimable(
+            f"job {job} runs on {detail.node_count} nodes",
+            hint="only single-node batch jobs can be hibernated",
+        )
+    if not detail.requeue:
+        raise NotReclaimable(
+            f"job {job} may not be requeued (--no-requeue, or JobRequeue=0)",
+            hint=f"allow it: scontrol update JobId={detail.job.job_id} Requeue=1",
+        )
+
+
+def wrong_state(session: Session, verb: str) -> WrongState:
+    hints = {
+        State.HIBERNATED: f"bring it back: reclaim restore {session.job}",
+        State.RESTORING: "wait until it runs",
+        State.ENDED: "the job is over",
+    }
+    return WrongState(
+        f"job {session.job} can't be {verb}: it is {session.state} ({session.reason})",
+        hint=hints.get(session.state, f"look again: reclaim show {session.job}"),
+    )
+
+
+def _attached(desk: Desk, session: Session) -> SessionReport:
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    found = desk.view.report_of(session)
+    if found is None or desk.view.fresh(found[0], now, silent_after) is None:
+        raise AgentUnavailable(
+            f"the agent on {session.node or 'the node'} of job {session.job} is not heard of",
+            hint="the session runs on; is reclaim-agent running there?",
+        )
+    return found[2]
+
+
+async def step(desk: Desk, session: Session) -> None:
+    """HIBERNATING: the answer comes by results.py; here what comes without one."""
+    job = row(desk, session)
+    if job is not None and await _over(desk, session, job):
+        return
+    if job is None and (why := await gone(desk, session)):
+        end(desk, session, why)
+        return
+    found = desk.view.report_of(session)
+    if found is None:
+        return
+    told = found[2]
+    if told.living is Living.COMMITTED and told.checkpoint == session.restarts:
+        committed(desk, session, told)
+    elif told.living is Living.RUNNING and _overdue(desk, session, found[1].at):
+        desk.drop_orders(session.id, "given up: not answered in time")
+        reason = f"the agent on {session.node} did not answer the order in time; the session runs"
+        desk.apply(session.id, Fact.DUMP_FAILED, reason)
+
+
+async def _over(desk: Desk, session: Session, job: Job) -> bool:
+    if job.restarts > session.restarts:
+        incarnation_lost(desk, session, job)
+        return True
+    if job.finished:
+        end(desk, session, f"the job ended while it was being hibernated: {job.state}")
+        return True
+    return False
+
+
+def _overdue(desk: Desk, session: Session, heard: float) -> bool:
+    """Without an order on the book nobody will ever answer (a journal older than the agents)."""
+    if desk.orders.of_session(str(session.id)) is None:
+        return heard > session.since
+    return desk.clock.now() - session.since > desk.settings.dump_timeout + GRACE
+
+
+def committed(desk: Desk, session: Session, told: SessionReport) -> None:
+    """The agent shows a committed checkpoint of this incarnation, whoever ordered it: from now on
+    the image is the session."""
+    if session.state in RUNNING_STATES:
+        desk.apply(session.id, Fact.HIBERNATE_ASKED, told.reason or "its agent hibernated it")
+    desk.apply(
+        session.id,
+        Fact.CHECKPOINT_COMMITTED,
+        told.reason or "the checkpoint is complete and verified",
+        {"bytes": told.checkpoint_bytes},
+        checkpoint=told.checkpoint,
+        checkpoint_bytes=told.checkpoint_bytes,
+        needs=told.needs or session.needs,
+        bad_nodes=(),
+        blockers=(),
+    )
+    order = desk.orders.of_session(str(session.id))
+    if order is not None:
+        desk.drop_orders(session.id, "done: seen in a report")

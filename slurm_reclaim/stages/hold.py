@@ -1,0 +1,102 @@
+"""[held]: a hibernated job is kept such that anyone's release of it is safe, its owner's own
+`scontrol release` included: nodes that can't restore it are excluded, the time limit is what was
+left, and Slurm's two minutes after a requeue are gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_reclaim.errors import RequeueFailed
+from slurm_reclaim.model.job import Job
+from slurm_reclaim.model.lifecycle import Fact
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end, gone, lift_fence, row
+from slurm_reclaim.stages.fit import Fit, fit
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a waiting job was last given."""
+
+    restarts: int
+    excluded: str
+
+
+async def step(desk: Desk, session: Session) -> None:
+    """HIBERNATED: keep the job fit to be released, and see when somebody does."""
+    job = row(desk, session)
+    if job is None:
+        if why := await gone(desk, session):
+            end(desk, session, f"{why}; its checkpoint is left to retention")
+        return
+    if job.finished:
+        end(desk, session, f"the job was ended while it was hibernated: {job.state}")
+        return
+    session = lift_fence(desk, session)
+    if job.restarts > session.restarts:
+        session = desk.update(session.id, restarts=job.restarts)
+    if job.running:
+        started(desk, session, job)
+    elif job.waiting and not job.held:
+        desk.settle(session.id, "release", "observed")
+        desk.apply(session.id, Fact.RELEASED, "released by the owner or an operator")
+    elif job.waiting:
+        await keep(desk, session, job)
+
+
+def started(desk: Desk, session: Session, job: Job) -> Session:
+    node = job.nodes[0] if job.nodes else ""
+    reason = f"the job started on {node}; the session is being restored"
+    return desk.apply(
+        session.id, Fact.JOB_STARTED, reason, node=node, restarts=job.restarts, tres=job.tres
+    )
+
+
+async def keep(desk: Desk, session: Session, job: Job) -> Fit:
+    """Give the waiting job what it lacks; what it was given already is left to its owner."""
+    found = suitable(desk, session, job)
+    if not _listened_long_enough(desk):
+        return found  # the agents can't have reported yet: silence would exclude them all
+    plan = Kept(job.restarts, _excluded(desk, session, found))
+    before = desk.kept.get(session.id)
+    if before == plan:
+        return found
+    first = before is None or before.restarts != plan.restarts
+    limit = _time_limit(desk, session, job) if first else 0
+    try:
+        await desk.scheduler.prepare_held(
+            session.id.job_id,
+            time_limit=limit,
+            excluded_nodes=plan.excluded,
+            start_now=first,
+            comment="",
+        )
+    except RequeueFailed as error:
+        desk.note(session.id, "hold-refused", error.message)
+        return found
+    desk.kept[session.id] = plan
+    if not found.nodes:
+        desk.note(session.id, "no-node-fits", f"no node can restore it now: {found.explain()}")
+    return found
+
+
+def suitable(desk: Desk, session: Session, job: Job) -> Fit:
+    return fit(session, job, desk.view, desk.clock.now(), desk.settings.silent_after)
+
+
+def _excluded(desk: Desk, session: Session, found: Fit) -> str:
+    own = session.saved.excluded_nodes if session.saved is not None else ""
+    return desk.names.fold({*desk.names.expand(own), *found.unfit})
+
+
+def _time_limit(desk: Desk, session: Session, job: Job) -> int:
+    """Seconds; 0 leaves it as it is. A whole new limit would be a gift at the cost of others."""
+    if session.time_left == 0:
+        return 0
+    limit = max(session.time_left, int(desk.settings.tail))
+    return limit if -(-limit // 60) * 60 != job.time_limit else 0
+
+
+def _listened_long_enough(desk: Desk) -> bool:
+    return desk.clock.now() - desk.view.started > desk.settings.silent_after

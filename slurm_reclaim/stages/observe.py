@@ -1,0 +1,130 @@
+"""observe: Slurm's answer and the agents' reports become sessions and facts about them.
+
+Adopts what agents manage and Slurm confirms. Nothing here ever ends a session: that needs a
+positive answer about this one job (ending.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_reclaim.errors import BadRequest, Unavailable
+from slurm_reclaim.model.ids import SessionId, parse_session_id
+from slurm_reclaim.model.job import Job
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
+from slurm_reclaim.model.session import Progress, Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.results import take_result
+from slurm_reclaim.stages.view import same_job
+
+
+async def ask_slurm(desk: Desk) -> None:
+    """The one query for the whole cluster. Raises Unavailable, and then the view stays as it is:
+    a failed query says nothing about any job (S4)."""
+    asked = desk.clock.now()
+    try:
+        jobs = await desk.scheduler.jobs()
+        nodes = await desk.scheduler.nodes()
+    except Unavailable as error:
+        desk.view.problem = error.message
+        raise
+    desk.view.nodes = {node.name: node for node in nodes}
+    desk.view.answered(asked, jobs)
+
+
+def take_report(desk: Desk, report: Report) -> ReportReply:
+    """What an agent says. What is acknowledged is in the journal."""
+    desk.view.heard(report, desk.clock.now())
+    acknowledged = []
+    for result in report.results:
+        take_result(desk, report.node, result)
+        acknowledged.append(result.order)
+    for event in report.events:
+        desk.journal.note(replace(event, node=report.node))
+    names = {}
+    for told in report.sessions:
+        if not told.session and (session := _session_of(desk, told)) is not None:
+            names[str(told.job_id)] = str(session.id)
+    return ReportReply(tuple(acknowledged), names, len(report.events))
+
+
+def adopt(desk: Desk) -> None:
+    """Take in the sessions that agents manage and we don't know yet."""
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    for node in list(desk.view.agents):
+        heard = desk.view.fresh(node, now, silent_after)
+        for told in heard.report.sessions if heard is not None else ():
+            job = desk.view.jobs.get(told.job_id)
+            if job is not None and _session_of(desk, told) is None:
+                _adopt_one(desk, node, told, job)
+
+
+def _session_of(desk: Desk, told: SessionReport) -> Session | None:
+    """The living session that a report speaks of, in whatever incarnation."""
+    for session in desk.of_job(told.job_id):
+        if session.id.uid == told.uid and told.session in ("", str(session.id)):
+            return session
+    return None
+
+
+def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
+    # Slurm must show the same incarnation running, or the report is older or newer than the row.
+    if not job.running or job.restarts != told.restarts or job.uid != told.uid:
+        return
+    if any(session.id.uid == told.uid for session in desk.of_job(told.job_id)):
+        return
+    id = _name(desk, told, job)
+    if id is None or desk.journal.session(id) is not None:
+        return
+    checkpoint = told.checkpoint if told.session else -1
+    state, reason = _as_found(told)
+    desk.open(
+        Session(
+            id=id,
+            user=job.user,
+            name=job.name,
+            account=job.account,
+            partition=job.partition,
+            qos=job.qos,
+            state=state,
+            reason=f"{reason} on {node}",
+            since=desk.clock.now(),
+            node=node,
+            restarts=job.restarts,
+            checkpoint=checkpoint,
+            checkpoint_bytes=told.checkpoint_bytes if checkpoint >= 0 else 0,
+            tres=job.tres,
+            array_job_id=job.array_job_id if job.array_task is not None else 0,
+            array_task=job.array_task,
+            blockers=tuple(map(str, told.blockers)),
+            needs=told.needs,
+        ),
+        "adopted",
+    )
+
+
+def _name(desk: Desk, told: SessionReport, job: Job) -> SessionId | None:
+    """The name its agent knows, which a journal that was lost does not, or a new one."""
+    if not told.session:
+        return SessionId(desk.settings.cluster, job.job_id, job.uid, job.submitted)
+    try:
+        id = parse_session_id(told.session)
+    except BadRequest:
+        return None
+    same = id.cluster == desk.settings.cluster and id.job_id == job.job_id
+    return id if same and same_job(id, told.restarts, job) else None
+
+
+def _as_found(told: SessionReport) -> tuple[State, str]:
+    if told.living is Living.COMMITTED and told.session and told.checkpoint == told.restarts:
+        return State.REQUEUING, "found with a committed checkpoint"
+    if told.living in (Living.WAITING, Living.RESTORING, Living.RESTORE_FAILED) and told.session:
+        return State.RESTORING, "found waiting for its restore"
+    return State.ACTIVE, "found running"
+
+
+def progress(desk: Desk, session: Session) -> Progress:
+    """Long work as its agent last told it; nothing where none is going on."""
+    found = desk.view.report_of(session)
+    return found[2].progress if found is not None else Progress()

@@ -1,0 +1,50 @@
+"""Orders waiting for their agents. They come from the journal and go back to it, so that this
+book may be lost: recovery writes it anew from the intents without outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from slurm_reclaim.model.order import Order
+
+
+class OrderBook:
+    def __init__(self) -> None:
+        self._orders: dict[str, tuple[str, int, Order]] = {}
+        self._news: dict[str, asyncio.Event] = {}
+
+    def give(self, node: str, intent: int, order: Order) -> None:
+        """`intent`: the journal's number of the intent this order carries out."""
+        self._orders[order.id] = (node, intent, order)
+        self._event(node).set()
+
+    def take_back(self, order_id: str) -> int | None:
+        """Remove it; the number of its intent, None where there is no such order."""
+        found = self._orders.pop(order_id, None)
+        return None if found is None else found[1]
+
+    def of_session(self, session: str) -> Order | None:
+        return next((o for _, _, o in self._orders.values() if o.session == session), None)
+
+    def of_node(self, node: str, known: Collection[str] = ()) -> list[Order]:
+        return [o for n, _, o in self._orders.values() if n == node and o.id not in known]
+
+    async def wait(self, node: str, known: Collection[str], seconds: float) -> list[Order]:
+        """Orders of `node` that are not in `known`: at once if there are, else as soon as there
+        is one, else none after `seconds`."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not (orders := self.of_node(node, known)):
+            event = self._event(node)
+            event.clear()
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return []
+            try:
+                await asyncio.wait_for(event.wait(), left)
+            except asyncio.TimeoutError:
+                return []
+        return orders
+
+    def _event(self, node: str) -> asyncio.Event:
+        return self._news.setdefault(node, asyncio.Event())

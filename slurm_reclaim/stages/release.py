@@ -1,0 +1,93 @@
+"""release: the owner wants the session back; and what is seen of the job until it starts."""
+
+from __future__ import annotations
+
+from slurm_reclaim.errors import AgentUnavailable, NotPermitted, Refused, RequeueFailed, WrongState
+from slurm_reclaim.model.job import Job, JobDetail
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end, gone, lift_fence, row
+from slurm_reclaim.stages.fit import Fit
+from slurm_reclaim.stages.hibernate import wrong_state
+from slurm_reclaim.stages.hold import keep, started, suitable
+from slurm_reclaim.stages.view import same_job
+
+_UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
+
+
+async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:
+    """Release the hibernated job onto nodes that can restore it. Raises Refused, Unavailable,
+    RequeueFailed; nothing is released then. Call with the session's lock held."""
+    if session.state in _UNDER_WAY:
+        return session
+    if session.state is not State.HIBERNATED:
+        raise wrong_state(session, "restored")
+    detail = await desk.scheduler.detail(session.id.job_id)
+    job = _waiting(session, detail)
+    if detail is not None and detail.admin_hold and not operator:
+        raise NotPermitted(
+            f"job {session.job} is held by an operator, who alone can release it",
+            hint="ask the site's support why",
+        )
+    if session.fence and operator:
+        # An operator's word that the lost node is off.
+        desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
+        session = desk.update(session.id, fence="")
+    _refuse_unfit(desk, session, suitable(desk, session, job))
+    await keep(desk, session, job)
+    intent = desk.journal.intend(session.id, "release", by)
+    try:
+        if job.held:
+            await desk.scheduler.release(session.id.job_id)
+    except RequeueFailed as error:
+        desk.journal.settle(intent, f"refused: {error.message}")
+        raise
+    finally:
+        desk.touch(session.id)
+    after = desk.apply(session.id, Fact.RELEASED, f"restore asked by {by}", restarts=job.restarts)
+    desk.journal.settle(intent, "done")
+    return after
+
+
+def _waiting(session: Session, detail: JobDetail | None) -> Job:
+    if detail is None or not same_job(session.id, session.restarts, detail.job):
+        raise WrongState(f"job {session.job} is not known to Slurm any more")
+    if not detail.job.waiting:
+        raise WrongState(
+            f"job {session.job} is {detail.job.state} in Slurm",
+            hint="try again in a few seconds",
+        )
+    return detail.job
+
+
+def _refuse_unfit(desk: Desk, session: Session, found: Fit) -> None:
+    if found.nodes:
+        return
+    message = f"no node can restore job {session.job}: {found.explain()}"
+    if found.only_silence:
+        raise AgentUnavailable(message, hint="try again when reclaim-agent runs on these nodes")
+    raise Refused(message, hint="its checkpoint is kept; tell an admin")
+
+
+async def step(desk: Desk, session: Session) -> None:
+    """QUEUED: released, not started yet. The nodes are kept in view: one that can't restore it
+    any more must not get it."""
+    job = row(desk, session)
+    if job is None:
+        if why := await gone(desk, session):
+            end(desk, session, f"{why}; its checkpoint is left to retention")
+        return
+    if job.finished:
+        end(desk, session, f"the job was ended before it started: {job.state}")
+        return
+    session = lift_fence(desk, session)
+    if job.restarts > session.restarts:
+        session = desk.update(session.id, restarts=job.restarts)
+    if job.running:
+        started(desk, session, job)
+    elif job.waiting and job.held:
+        reason = f"the job is held again: {job.reason or 'held'}"
+        desk.apply(session.id, Fact.HELD_AGAIN, reason)
+    elif job.waiting:
+        await keep(desk, session, job)

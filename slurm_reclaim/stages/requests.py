@@ -1,0 +1,141 @@
+"""What users ask for: owners of their own sessions, operators and root of all, nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_reclaim.errors import BadRequest, NotManaged, NotPermitted, Unavailable, WrongState
+from slurm_reclaim.model.caller import Caller
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.ids import JobRef, parse_job_ref
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import hibernate, release
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.observe import progress
+
+MOST_EVENTS = 10_000
+
+
+async def sessions(desk: Desk, caller: Caller, *, ended: bool = False) -> list[Session]:
+    found = desk.journal.sessions(ended=True) if ended else list(desk.sessions.values())
+    if not await _sees_all(desk, caller):
+        found = [session for session in found if session.id.uid == caller.uid]
+    return [_with_progress(desk, session) for session in found]
+
+
+async def session(desk: Desk, caller: Caller, text: str) -> Session:
+    return _with_progress(desk, await _find(desk, caller, parse_job_ref(text)))
+
+
+async def ask_hibernate(desk: Desk, caller: Caller, text: str, reason: str) -> Session:
+    found = await _find(desk, caller, parse_job_ref(text))
+    async with desk.lock(found.id):
+        # Read again: it may have moved on while we waited for our turn.
+        current = desk.sessions.get(found.id, found)
+        why = reason.strip() or f"asked by {caller}"
+        return _with_progress(desk, await hibernate.hibernate(desk, current, why))
+
+
+async def ask_restore(desk: Desk, caller: Caller, text: str) -> Session:
+    found = await _find(desk, caller, parse_job_ref(text))
+    # An owner who is an operator, too, may release what an operator holds.
+    operator = await _sees_all(desk, caller)
+    async with desk.lock(found.id):
+        current = desk.sessions.get(found.id, found)
+        after = await release.restore(desk, current, operator=operator, by=str(caller))
+        return _with_progress(desk, after)
+
+
+async def events(desk: Desk, caller: Caller, text: str, after: int, limit: int) -> list[Event]:
+    if not 0 < limit <= MOST_EVENTS or after < 0:
+        raise BadRequest(f"limit must lie between 1 and {MOST_EVENTS}, after not below 0")
+    uid = None if await _sees_all(desk, caller) else caller.uid
+    job_id = 0
+    if text:
+        ref = parse_job_ref(text)
+        known = _known(desk, ref)
+        job_id = known.id.job_id if known is not None else ref.job_id
+        if known is not None:
+            await _refuse_strangers(desk, caller, known.id.uid, text)
+    return list(desk.journal.events(job_id=job_id, uid=uid, after=after, limit=limit))
+
+
+async def is_operator(desk: Desk, caller: Caller) -> bool:
+    """Raises SchedulerUnavailable where Slurm's accounting does not say."""
+    return caller.root or (bool(caller.user) and await desk.scheduler.operator(caller.user))
+
+
+async def _sees_all(desk: Desk, caller: Caller) -> bool:
+    """Not known is no: an owner must not be stopped by a slurmdbd that is down."""
+    try:
+        return await is_operator(desk, caller)
+    except Unavailable:
+        return False
+
+
+async def _find(desk: Desk, caller: Caller, ref: JobRef) -> Session:
+    """Raises BadRequest, NotManaged, NotPermitted, NotReclaimable, WrongState."""
+    found = _known(desk, ref)
+    if found is None:
+        raise await _why_unknown(desk, caller, ref)
+    await _refuse_strangers(desk, caller, found.id.uid, str(ref))
+    return found
+
+
+def _known(desk: Desk, ref: JobRef) -> Session | None:
+    """The living session of that job, else the newest one that ended."""
+    if ref.array_task is None:
+        tasks = [s.job for s in desk.sessions.values() if _task_of(s, ref.job_id)]
+        if tasks:
+            raise BadRequest(
+                f"{ref} is a job array with {len(tasks)} managed task(s)",
+                hint=f"name one task: {', '.join(sorted(tasks)[:5])}",
+            )
+        living = list(desk.of_job(ref.job_id))
+        known = living or list(desk.journal.of_job(ref.job_id))
+    else:
+        every = desk.sessions.values()
+        known = [s for s in every if _is_task(s, ref)] or [
+            s for s in desk.journal.sessions(ended=True) if _is_task(s, ref)
+        ]
+    return max(known, key=lambda s: s.id.submitted, default=None)
+
+
+def _task_of(session: Session, array: int) -> bool:
+    return session.array_task is not None and session.array_job_id == array
+
+
+def _is_task(session: Session, ref: JobRef) -> bool:
+    return _task_of(session, ref.job_id) and session.array_task == ref.array_task
+
+
+async def _refuse_strangers(desk: Desk, caller: Caller, uid: int, job: str) -> None:
+    if caller.uid == uid or await is_operator(desk, caller):
+        return
+    raise NotPermitted(
+        f"job {job} belongs to another user",
+        hint="only its owner and Slurm operators can see or change its session",
+    )
+
+
+async def _why_unknown(desk: Desk, caller: Caller, ref: JobRef) -> Exception:
+    """The narrowest thing that is true of a job that has no session."""
+    detail = await desk.scheduler.detail(ref.job_id)
+    if detail is None:
+        return NotManaged(f"Slurm does not know job {ref}", hint="look with: squeue --me")
+    await _refuse_strangers(desk, caller, detail.job.uid, str(ref))
+    hibernate.refuse_unfit(str(ref), detail)
+    if not detail.job.running:
+        return WrongState(
+            f"job {ref} is {detail.job.state} and has no session",
+            hint="a session begins when a managed job starts to run",
+        )
+    return NotManaged(
+        f"job {ref} is not managed by slurm-reclaim",
+        hint="submit it with sbatch --reclaim=on, or ask the admins for an [[adopt]] rule; "
+        "a job that has just started is taken in within seconds",
+    )
+
+
+def _with_progress(desk: Desk, session: Session) -> Session:
+    return replace(session, progress=progress(desk, session))

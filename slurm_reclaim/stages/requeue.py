@@ -1,0 +1,143 @@
+"""requeue: the checkpoint is committed (S1), so the job gives its resources back and is held."""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+from slurm_reclaim.errors import ProgrammingError, RequeueFailed
+from slurm_reclaim.model.job import Job, JobDetail
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.order import Order, Verb
+from slurm_reclaim.model.session import Saved, Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end, gone, row
+from slurm_reclaim.stages.hibernate import give_order
+from slurm_reclaim.stages.view import same_job
+from slurm_reclaim.stages.wording import hibernated, merged, moment
+
+# Endings after which a job with a committed image is still worth requeuing. Whoever cancelled it
+# wanted it to end.
+_CANCELLED = frozenset({"CANCELLED", "REVOKED", "DEADLINE"})
+
+
+async def step(desk: Desk, session: Session) -> None:
+    """REQUEUING: see it held, or ask for it (again)."""
+    job = row(desk, session)
+    if job is None:
+        why = await gone(desk, session)
+        if why:
+            end(desk, session, f"{why}; its checkpoint is left to retention")
+            return
+        if desk.touched.get(session.id, 0.0) > session.since:
+            return  # asked already; the next answer of Slurm will tell
+    if job is not None and job.restarts > session.restarts:
+        _observed(desk, session, job)
+    elif job is None or job.running or (job.finished and job.state not in _CANCELLED):
+        await _requeue(desk, session)
+    elif job.finished:
+        end(desk, session, f"the job was ended by others: {job.state}")
+
+
+def _observed(desk: Desk, session: Session, job: Job) -> None:
+    """Requeued, by us or by Slurm itself when the node was lost: either way the image is all there
+    is. Not held means that somebody was quick to release it, and hibernated.py sees to that."""
+    if not (job.waiting or job.running):
+        return  # still completing
+    desk.settle(session.id, "requeue", "observed")
+    how = "held" if job.held else "not held"
+    desk.apply(
+        session.id,
+        Fact.REQUEUE_OBSERVED,
+        f"hibernated {moment(desk.clock.now())}; the job waits, {how}",
+        restarts=job.restarts,
+    )
+
+
+async def _requeue(desk: Desk, session: Session) -> None:
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None or not same_job(session.id, session.restarts, detail.job):
+        return  # gone() will say so
+    job = detail.job
+    if job.restarts > session.restarts:
+        return  # row() will show it
+    if not job.running and not (job.finished and job.state not in _CANCELLED):
+        return  # completing
+    session = _remember(desk, session, detail)
+    await annotate(desk, session, hibernated(session, desk.clock.now()))
+    # The state is settled by looking at the world, so the intent holds no more than the try.
+    intent = desk.journal.intend(session.id, "requeue", json.dumps({"restarts": session.restarts}))
+    try:
+        await requeue_held(desk, session)
+    except RequeueFailed as error:
+        desk.journal.settle(intent, f"refused: {error.message}")
+        await _refused(desk, session, error.message)
+
+
+async def requeue_held(desk: Desk, session: Session) -> None:
+    """S1: only for a session whose image is committed."""
+    if session.checkpoint < 0:
+        raise ProgrammingError(f"S1: {session.id} has no committed checkpoint")
+    try:
+        await desk.scheduler.requeue_held(
+            session.id.job_id, special_exit=desk.settings.special_exit
+        )
+    finally:
+        # Also after a time-out: the order may have arrived, so older rows say nothing.
+        desk.touch(session.id)
+
+
+def _remember(desk: Desk, session: Session, detail: JobDetail) -> Session:
+    """What will be given back, and how much of the time limit is left (at least a second: 0 stands
+    for no limit)."""
+    job, old = detail.job, session.saved
+    left = max(1, job.time_limit - job.time_used) if job.time_limit else 0
+    ours = old is not None and not old.returned
+    saved = Saved(
+        comment=old.comment if old is not None and ours else detail.comment,
+        # On a job that was restored before, the list of nodes is still ours.
+        excluded_nodes=old.excluded_nodes if old is not None else detail.excluded_nodes,
+        time_limit=old.time_limit if old is not None else job.time_limit,
+    )
+    return desk.update(session.id, saved=saved, time_left=left)
+
+
+async def annotate(desk: Desk, session: Session, text: str, *, comment: str | None = None) -> None:
+    """Our sentence into Comment and our part of AdminComment. Before a requeue, so that `sacct -D`
+    keeps it with the run that ends. A courtesy: a refusal stops nothing."""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None:
+        return
+    try:
+        await desk.scheduler.annotate(
+            session.id.job_id,
+            comment=text if comment is None else comment,
+            admin_comment=merged(detail.admin_comment, text),
+        )
+    except RequeueFailed as error:
+        desk.note(session.id, "comment-refused", error.message)
+
+
+async def _refused(desk: Desk, session: Session, why: str) -> None:
+    """Slurm said no. Where the job moved on meanwhile that is no answer; else the session gets its
+    allocation back at once."""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None or detail.job.restarts > session.restarts or not detail.job.running:
+        desk.note(session.id, "requeue-refused-late", why)
+        if detail is not None and detail.job.finished:
+            end(desk, session, f"the job ended as {detail.job.state} and can't be requeued: {why}")
+        return
+    order = Order(
+        id=secrets.token_hex(8),
+        verb=Verb.RESTORE_IN_PLACE,
+        session=str(session.id),
+        job_id=session.id.job_id,
+        restarts=session.restarts,
+        reason=f"the requeue was refused: {why}",
+    )
+    give_order(desk, session, order, Fact.REQUEUE_REFUSED, order.reason)
+
+
+def in_place(desk: Desk, session: Session) -> bool:
+    """Whether a RESTORING session is restored in the allocation it was dumped in."""
+    return session.state is State.RESTORING and session.checkpoint == session.restarts

@@ -1,0 +1,75 @@
+"""What agents answer to orders. They repeat an answer until it is acknowledged, so the same one,
+and one to an order long overtaken, must change nothing the second time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.order import Outcome, Result, Verb
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk, Details
+
+log = logging.getLogger(__name__)
+
+
+def take_result(desk: Desk, node: str, result: Result) -> None:
+    try:
+        session = desk.sessions.get(parse_session_id(result.session))
+    except BadRequest:
+        session = None
+    if session is None or session.restarts != result.restarts:
+        log.info("stale answer to order %s from %s session=%s", result.order, node, result.session)
+    elif (take := _TAKERS.get((session.state, result.verb))) is not None:
+        take(desk, session, result)
+    # Last: an order is off the book only once what it led to is in the journal.
+    intent = desk.orders.take_back(result.order)
+    if intent is not None:
+        desk.journal.settle(intent, f"{result.outcome.value}: {result.reason}")
+
+
+def _hibernated(desk: Desk, session: Session, result: Result) -> None:
+    details: Details = {"seconds": round(result.seconds, 3), "bytes": result.bytes}
+    if result.outcome is Outcome.DONE:
+        desk.apply(
+            session.id,
+            Fact.CHECKPOINT_COMMITTED,
+            result.reason or "the checkpoint is complete and verified",
+            details,
+            checkpoint=result.restarts,
+            checkpoint_bytes=result.bytes,
+            needs=result.needs or session.needs,
+            bad_nodes=(),
+            blockers=(),
+        )
+    elif result.outcome is Outcome.REFUSED:
+        names = tuple(map(str, result.blockers))
+        desk.apply(
+            session.id,
+            Fact.PREFLIGHT_REFUSED,
+            result.reason or "; ".join(names),
+            {"blockers": [b.name for b in result.blockers]},
+            blockers=names,
+        )
+    elif result.outcome is Outcome.CANCELLED:
+        desk.apply(session.id, Fact.ACTIVITY_SEEN, result.reason, details)
+    else:
+        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details)
+
+
+def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
+    if result.outcome is Outcome.DONE:
+        reason = result.reason or "restored in place"
+        desk.apply(session.id, Fact.RESTORE_SUCCEEDED, reason, {"seconds": result.seconds})
+    else:
+        reason = f"could not be restored in place: {result.reason}"
+        desk.apply(session.id, Fact.RESTORE_IMPOSSIBLE, reason)
+
+
+_TAKERS: dict[tuple[State, Verb], Callable[[Desk, Session, Result], None]] = {
+    (State.HIBERNATING, Verb.HIBERNATE): _hibernated,
+    (State.RESTORING, Verb.RESTORE_IN_PLACE): _restored_in_place,
+}

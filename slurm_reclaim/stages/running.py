@@ -1,0 +1,52 @@
+"""ACTIVE, IDLE, WARNED: the tree is the session. Also FAILED, which only its job's end ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+from slurm_reclaim.stages.hibernate import committed
+from slurm_reclaim.stages.requeue import annotate
+
+
+async def step(desk: Desk, session: Session) -> None:
+    job = row(desk, session)
+    if job is None:
+        if why := await gone(desk, session):
+            end(desk, session, why)
+        return
+    if job.restarts > session.restarts:
+        incarnation_lost(desk, session, job)
+        return
+    if job.finished:
+        end(desk, session, f"the job ended: {job.state}")
+        return
+    if not job.running:
+        return
+    found = desk.view.report_of(session)
+    if found is not None and found[1].at > session.since:
+        told = found[2]
+        if told.living is Living.COMMITTED and told.checkpoint == session.restarts:
+            committed(desk, session, told)
+            return
+    await _give_back(desk, session)
+
+
+async def failed(desk: Desk, session: Session) -> None:
+    job = row(desk, session)
+    if job is not None and job.finished:
+        end(desk, session, f"the job ended: {job.state}; its checkpoint is left to retention")
+    elif job is None and (why := await gone(desk, session)):
+        end(desk, session, f"{why}; its checkpoint is left to retention")
+
+
+async def _give_back(desk: Desk, session: Session) -> None:
+    """After a restore: Comment as its owner had it, and our part of AdminComment gone."""
+    saved = session.saved
+    if saved is None or saved.returned:
+        return
+    await annotate(desk, session, "", comment=saved.comment)
+    desk.update(session.id, saved=replace(saved, returned=True))

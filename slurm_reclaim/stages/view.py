@@ -1,0 +1,72 @@
+"""What is known of the world right now: Slurm's last answer and the agents' last reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.job import Job, Node
+from slurm_reclaim.model.order import Report, SessionReport
+from slurm_reclaim.model.session import Session
+
+_PAUSE = 20.0  # seconds; a longer one may have made an agent count as silent
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An agent's last report; `at` Unix seconds of the controller's own clock."""
+
+    report: Report
+    at: float
+
+
+@dataclass(slots=True)
+class View:
+    """`asked`: when the last query that was answered began (0: none was yet). `started`: since
+    when reports are listened to, which is how long a silence may be told from our own absence.
+    `memo`: what was worked out from nodes and agents, until either changes."""
+
+    started: float
+    asked: float = 0.0
+    problem: str = ""
+    jobs: Mapping[int, Job] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    agents: dict[str, Heard] = field(default_factory=dict)
+    memo: dict[object, object] = field(default_factory=dict)
+
+    def answered(self, asked: float, jobs: Sequence[Job]) -> None:
+        self.asked, self.problem = asked, ""
+        self.jobs = {job.job_id: job for job in jobs}
+        self.memo.clear()
+
+    def heard(self, report: Report, at: float) -> None:
+        before = self.agents.get(report.node)
+        if before is None or before.report.facts != report.facts or at - before.at > _PAUSE:
+            self.memo.clear()
+        self.agents[report.node] = Heard(report, at)
+
+    def fresh(self, node: str, now: float, silent_after: float) -> Heard | None:
+        """The node's last report, None where its agent is silent."""
+        heard = self.agents.get(node)
+        return heard if heard is not None and now - heard.at <= silent_after else None
+
+    def reports_of(self, session: Session) -> Iterator[tuple[str, Heard, SessionReport]]:
+        """What agents last said of any incarnation of this session."""
+        for node, heard in self.agents.items():
+            for report in heard.report.sessions:
+                if report.job_id == session.id.job_id and report.uid == session.id.uid:
+                    yield node, heard, report
+
+    def report_of(self, session: Session) -> tuple[str, Heard, SessionReport] | None:
+        """What an agent last said of the incarnation that the session's state speaks of."""
+        found = [f for f in self.reports_of(session) if f[2].restarts == session.restarts]
+        return max(found, key=lambda f: f[1].at, default=None)
+
+
+def same_job(id: SessionId, restarts: int, job: Job) -> bool:
+    """Whether this row is the session's job, in the incarnation `restarts` or a later one. Job ids
+    are reused: a job that was never requeued was first submitted when it says it was."""
+    if job.uid != id.uid or job.restarts < restarts or job.submitted < id.submitted:
+        return False
+    return job.restarts > 0 or job.submitted == id.submitted

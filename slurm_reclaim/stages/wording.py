@@ -1,0 +1,47 @@
+"""What we write into Slurm's own fields, for the people who read squeue and sacct.
+
+Other tools keep data in AdminComment (jobstats does): only our own marked part is ever replaced.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from slurm_reclaim.model.session import Session
+
+_OURS = re.compile(r"\s*\[slurm-reclaim: [^\]]*\]")
+
+
+def merged(admin_comment: str, ours: str) -> str:
+    """`admin_comment` with our part replaced by `ours`; "" takes our part away."""
+    others = _OURS.sub("", admin_comment)
+    if not ours:
+        return others
+    part = f"[slurm-reclaim: {ours.translate(_FLAT)}]"
+    return f"{others} {part}" if others else part
+
+
+# A bracket or a line end in the text would make our part end early.
+_FLAT = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
+
+
+def hibernated(session: Session, at: float) -> str:
+    size = f", {amount(session.checkpoint_bytes)}" if session.checkpoint_bytes else ""
+    return f"hibernated {moment(at)}{size}; restore: reclaim restore {session.job}"
+
+
+def held_again(session: Session, reason: str) -> str:
+    return f"not restored: {reason}; again: reclaim restore {session.job}".translate(_FLAT)
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def amount(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

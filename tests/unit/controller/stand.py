@@ -1,0 +1,153 @@
+"""A controller standing in the world of world.py, with a real journal, that may be killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from slurm_reclaim.adapters.journal.engine import open_engine
+from slurm_reclaim.adapters.journal.journal import SqlJournal
+from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
+from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.daemon.recovery import recover
+from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.model.caller import Caller
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import Living
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import observe, requests, start
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.settings import Settings
+from slurm_reclaim.stages.view import View
+from tests.unit.controller.world import ALICE, Crash, World
+
+WRITES = ("open_session", "apply", "update", "note", "intend", "settle")
+
+
+class CrashingJournal:
+    """The real one; every write is a place where the controller may die."""
+
+    def __init__(self, journal: SqlJournal, world: World) -> None:
+        self._journal = journal
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._journal, name)
+        if name not in WRITES:
+            return method
+
+        def write(*words: Any, **named: Any) -> Any:
+            with self._world.effect(f"journal.{name}"):
+                return method(*words, **named)
+
+        return write
+
+
+class Stand:
+    """`alice` and friends are callers. A Crash anywhere makes a new controller on the journal."""
+
+    alice = Caller(ALICE, "alice")
+    root = Caller(0, "root")
+    olga = Caller(3000, "olga")
+    bob = Caller(2002, "bob")
+
+    def __init__(self, world: World, folder: Path, **settings: Any) -> None:
+        self.world = world
+        self._folder = folder
+        self._settings = Settings("lab", **settings)
+        self.crashes = 0
+        self._boot()
+
+    def _boot(self) -> None:
+        self.journal = SqlJournal(open_engine("", str(self._folder)))
+        self.desk = Desk(
+            scheduler=self.world,
+            journal=CrashingJournal(self.journal, self.world),
+            clock=self.world,
+            names=NodeSetNames(),
+            settings=self._settings,
+            # Long enough up for silence to mean something.
+            view=View(started=self.world.now() - 1000),
+        )
+        self.controller = Controller(self.desk)
+        recover(self.desk)
+
+    async def reboot(self) -> None:
+        await self.controller.stop()
+        self.journal.close()
+        self.crashes += 1
+        self.world.crash_at = None
+        self._boot()
+
+    async def surviving(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The outcome of `act`, None where the controller died of it."""
+        try:
+            outcome = await act()
+            await self._steps_done()
+            return outcome
+        except Crash:
+            await self.reboot()
+            return None
+
+    async def _steps_done(self) -> None:
+        controller = self.controller
+        while tasks := list(controller._tasks.values()):
+            for task in tasks:
+                await task
+
+    async def turn(self, seconds: float = 10.0) -> None:
+        """Slurm and the nodes go on, agents report and obey, the controller has a cycle."""
+        self.world.tick(seconds)
+        await self.surviving(self.controller.cycle)
+        for agent in self.world.agents.values():
+            if agent.up:
+                await self.surviving(lambda agent=agent: self.agent_turn(agent))
+        await self.surviving(self.controller.cycle)
+
+    async def agent_turn(self, agent: Any) -> None:
+        world = self.world
+        for order in self.desk.orders.of_node(agent.node, agent.results):
+            world.obey(agent, order)
+        for tree in list(agent.trees.values()):
+            if tree.living is Living.WAITING:
+                answer = await start.answer(self.desk, world.question(agent, tree))
+                world.restore(agent, tree, answer)
+        world.heard(agent, observe.take_report(self.desk, world.report(agent)))
+        self.controller.wake_node(agent.node)
+
+    async def turns(self, many: int, seconds: float = 10.0) -> None:
+        for _ in range(many):
+            await self.turn(seconds)
+
+    async def until(self, state: State, most: int = 30) -> Session:
+        for _ in range(most):
+            session = self.session()
+            if session is not None and session.state is state:
+                return session
+            await self.turn()
+        raise AssertionError(f"{self.session()} did not become {state}: {self.world.history}")
+
+    def session(self) -> Session | None:
+        """The newest session of the journal, as a reader after a power failure would find it."""
+        every = self.journal.sessions(ended=True)
+        return max(every, key=lambda s: s.since, default=None)
+
+    async def hibernate(self, who: Caller | None = None, job: str = "7") -> Session:
+        who = who or self.alice
+        return await self.surviving(lambda: requests.ask_hibernate(self.desk, who, job, "asked"))
+
+    async def restore(self, who: Caller | None = None, job: str = "7") -> Session:
+        who = who or self.alice
+        return await self.surviving(lambda: requests.ask_restore(self.desk, who, job))
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.journal.events(limit=1000)]
+
+
+async def refused(asking: Coroutine[Any, Any, Any]) -> ReclaimError:
+    try:
+        await asking
+    except ReclaimError as error:
+        return error
+    raise AssertionError("it was not refused")

@@ -1,0 +1,370 @@
+"""A small world for the controller: Slurm, nodes, agents and a store, all in memory.
+
+It breaks a rule of design.md section 5 by failing the test on the spot: a requeue without a
+committed image (S1), two living incarnations (S3), an image that is passed over (S10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
+from slurm_reclaim.model.checkpoint import Needs
+from slurm_reclaim.model.job import Job, JobDetail, Node
+from slurm_reclaim.model.order import (
+    Living,
+    NodeFacts,
+    Order,
+    Outcome,
+    Report,
+    ReportReply,
+    Result,
+    SessionReport,
+    StartAnswer,
+    StartMode,
+    StartQuestion,
+    Verb,
+)
+
+ALICE, BOB = 2001, 2002
+FIT = NodeFacts(
+    arch="x86_64", kernel="6.18.5-1", cpu_flags_digest="f00", criu="4.2.1", criu_ok=True,
+    plugin_seen=True, store_ok=True, version="0.1.0",
+)  # fmt: skip
+NEEDS = Needs("x86_64", "6.18.5-1", "f00", "4.2.1", 400, 1 << 20)
+
+
+class Crash(BaseException):
+    """The controller's process dies here."""
+
+
+class BrokenRule(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class SimJob:
+    job_id: int
+    uid: int = ALICE
+    state: str = "PENDING"
+    restarts: int = 0
+    submitted: int = 0
+    node: str = ""
+    started: float = 0.0
+    time_limit: int = 3600
+    held: bool = False
+    admin_hold: bool = False
+    comment: str = "my notebook"
+    admin_comment: str = "JS1:abc"
+    excluded: str = ""
+    begin: float = 0.0
+    batch: bool = True
+    requeue: bool = True
+    node_count: int = 1
+    het: bool = False
+    array: tuple[int, int] | None = None
+    completing_to: str = ""
+
+
+@dataclass
+class Tree:
+    """A session on a node, as its agent knows it."""
+
+    job_id: int
+    uid: int
+    restarts: int
+    living: Living
+    session: str = ""
+    restored: bool = False
+    checkpoint: int = -1
+    reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.living in (Living.RUNNING, Living.DUMPING, Living.RESTORING)
+
+
+@dataclass
+class Agent:
+    node: str
+    up: bool = True
+    facts: NodeFacts = FIT
+    trees: dict[int, Tree] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    hibernate: Outcome = Outcome.DONE
+    restore_fails: str = ""
+
+
+class World:
+    """`calls` counts what the controller asked of Slurm and wrote into the journal; `crash_at`
+    (number, before or after the effect) is where it dies."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.time = 1_800_000_000.0
+        self.jobs_by_id: dict[int, SimJob] = {}
+        self.agents = {f"n{i}": Agent(f"n{i}") for i in range(1, nodes + 1)}
+        self.node_states = {name: frozenset({"idle"}) for name in self.agents}
+        self.images: dict[tuple[int, int], dict[str, set[int]]] = {}
+        self.operators = {"root", "olga"}
+        self.calls: list[str] = []
+        self.crash_at: tuple[int, str] | None = None
+        self.silent = False
+        self.refuse_requeue = ""
+        self.history: list[str] = []
+
+    # -- clock and crashes --------------------------------------------------------------------
+
+    def now(self) -> float:
+        self.time += 0.001
+        return self.time
+
+    @contextmanager
+    def effect(self, name: str) -> Iterator[None]:
+        number = len(self.calls)
+        self.calls.append(name)
+        if self.crash_at == (number, "before"):
+            raise Crash(f"before {name}")
+        yield
+        if self.crash_at == (number, "after"):
+            raise Crash(f"after {name}")
+
+    # -- ports.Scheduler ----------------------------------------------------------------------
+
+    async def jobs(self) -> list[Job]:
+        await self._answer()
+        with self.effect("jobs"):
+            return [self._row(job) for job in self.jobs_by_id.values()]
+
+    async def nodes(self) -> list[Node]:
+        await self._answer()
+        return [Node(name, states, ("main",)) for name, states in self.node_states.items()]
+
+    async def detail(self, job_id: int) -> JobDetail | None:
+        await self._answer()
+        with self.effect("detail"):
+            job = self.jobs_by_id.get(job_id)
+            if job is None:
+                return None
+            return JobDetail(
+                self._row(job), job.comment, job.admin_comment, job.excluded, job.batch,
+                job.requeue, job.node_count, job.het, "", "", "", job.admin_hold,
+            )  # fmt: skip
+
+    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None:
+        await self._answer()
+        with self.effect("annotate"):
+            job = self._known(job_id)
+            job.comment, job.admin_comment = comment, admin_comment
+
+    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
+        await self._answer()
+        with self.effect("requeue_held"):
+            job = self._known(job_id)
+            if job.state in ("PENDING", "SPECIAL_EXIT", "COMPLETING"):
+                raise RequeueFailed("Job is pending execution")
+            if self.refuse_requeue:
+                raise RequeueFailed(self.refuse_requeue)
+            self._check_s1(job)
+            job.completing_to = "SPECIAL_EXIT" if special_exit else "PENDING"
+            job.held, job.state = True, "COMPLETING"
+            self.history.append(f"requeue {job_id} from {job.node}")
+
+    async def prepare_held(
+        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+    ) -> None:
+        await self._answer()
+        with self.effect("prepare_held"):
+            job = self._known(job_id)
+            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+                raise RequeueFailed("Job is not pending")
+            job.excluded = excluded_nodes
+            job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
+            job.begin = 0.0 if start_now else job.begin
+            job.comment = comment or job.comment
+
+    async def release(self, job_id: int) -> None:
+        await self._answer()
+        with self.effect("release"):
+            job = self._known(job_id)
+            if not job.held:
+                raise RequeueFailed("Job is not held")
+            job.held, job.admin_hold, job.state = False, False, "PENDING"
+
+    async def operator(self, user: str) -> bool:
+        await self._answer()
+        return user in self.operators
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if self.silent:
+            raise SchedulerUnavailable("Unable to contact slurm controller")
+
+    def _known(self, job_id: int) -> SimJob:
+        if job_id not in self.jobs_by_id:
+            raise RequeueFailed("Invalid job id specified")
+        return self.jobs_by_id[job_id]
+
+    def _row(self, job: SimJob) -> Job:
+        return Job(
+            job_id=job.job_id, uid=job.uid, user="alice" if job.uid == ALICE else "bob",
+            name="nb", account="phys", partition="main", qos="normal", state=job.state,
+            reason="", restarts=job.restarts, submitted=job.submitted, started=int(job.started),
+            ends=0, time_limit=job.time_limit,
+            time_used=int(self.time - job.started) if job.node else 0,
+            nodes=(job.node,) if job.node else (), held=job.held,
+            array_job_id=job.array[0] if job.array else 0,
+            array_task=job.array[1] if job.array else None,
+        )  # fmt: skip
+
+    # -- the rules ----------------------------------------------------------------------------
+
+    def _check_s1(self, job: SimJob) -> None:
+        image = any(self.images.get((job.job_id, job.uid), {}).values())
+        alive = [a.node for a in self.agents.values() if self._tree(a, job) is not None]
+        if not image or alive:
+            raise BrokenRule(f"S1: {job.job_id} requeued, image {image}, living on {alive}")
+
+    def _tree(self, agent: Agent, job: SimJob) -> Tree | None:
+        tree = agent.trees.get(job.job_id)
+        return tree if tree is not None and tree.alive and tree.uid == job.uid else None
+
+    def _check_s3(self, job: SimJob) -> None:
+        living = [a.node for a in self.agents.values() if self._tree(a, job) is not None]
+        if len(living) > 1:
+            raise BrokenRule(f"S3: {job.job_id} lives on {living}")
+
+    # -- what Slurm and the nodes do by themselves ----------------------------------------------
+
+    def submit(self, job_id: int, **more: object) -> SimJob:
+        job = replace(SimJob(job_id, submitted=int(self.time)), **more)  # type: ignore[arg-type]
+        self.jobs_by_id[job_id] = job
+        return job
+
+    def tick(self, seconds: float = 10.0) -> None:
+        self.time += seconds
+        for job in self.jobs_by_id.values():
+            if job.state == "COMPLETING":
+                self._complete(job)
+            elif job.state == "PENDING" and not job.held and job.begin <= self.time:
+                self._schedule(job)
+
+    def _complete(self, job: SimJob) -> None:
+        self.agents[job.node].trees.pop(job.job_id, None)
+        job.state, job.completing_to = job.completing_to, ""
+        if job.state in ("PENDING", "SPECIAL_EXIT"):
+            job.restarts += 1
+            job.submitted, job.node = int(self.time), ""
+            job.begin = self.time + 120
+
+    def _schedule(self, job: SimJob) -> None:
+        excluded = set(job.excluded.split(","))
+        for name, agent in self.agents.items():
+            if name in excluded or "down" in self.node_states[name]:
+                continue
+            job.state, job.node, job.started = "RUNNING", name, self.time
+            image = any(self.images.get((job.job_id, job.uid), {}).values())
+            living = Living.WAITING if image else Living.RUNNING
+            agent.trees[job.job_id] = Tree(job.job_id, job.uid, job.restarts, living)
+            self.history.append(f"start {job.job_id} on {name} {living.value}")
+            self._check_s3(job)
+            return
+
+    def finish(self, job_id: int, state: str = "COMPLETED") -> None:
+        job = self.jobs_by_id[job_id]
+        if job.node:
+            self.agents[job.node].trees.pop(job_id, None)
+        job.state, job.held = state, False
+
+    def lose_node(self, name: str) -> None:
+        """The node is cut off: Slurm requeues its jobs, its agent is silent, its trees live on."""
+        self.agents[name].up = False
+        self.node_states[name] = frozenset({"down"})
+        for job in self.jobs_by_id.values():
+            if job.node == name and job.state == "RUNNING":
+                job.state, job.node = "PENDING", ""
+                job.restarts += 1
+                job.submitted = int(self.time)
+
+    # -- agents -------------------------------------------------------------------------------
+
+    def obey(self, agent: Agent, order: Order) -> None:
+        """Once, however often it is given."""
+        if order.id in agent.done:
+            return
+        agent.done.add(order.id)
+        tree = agent.trees.get(order.job_id)
+        outcome, reason, size = Outcome.REFUSED, "no such session", 0
+        if tree is not None and tree.restarts == order.restarts:
+            outcome, reason = self._carry_out(agent, tree, order)
+            size = 1234567 if outcome is Outcome.DONE else 0
+        agent.results[order.id] = Result(
+            order.id, order.session, order.restarts, order.verb, outcome, reason,
+            bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
+        )  # fmt: skip
+
+    def _carry_out(self, agent: Agent, tree: Tree, order: Order) -> tuple[Outcome, str]:
+        if order.verb is Verb.HIBERNATE:
+            if agent.hibernate is not Outcome.DONE:
+                return agent.hibernate, f"sim: {agent.hibernate.value}"
+            if tree.living is not Living.RUNNING:
+                return Outcome.REFUSED, f"the session is {tree.living.value}"
+            tree.session, tree.living, tree.checkpoint = (
+                order.session,
+                Living.COMMITTED,
+                tree.restarts,
+            )
+            images = self.images.setdefault((tree.job_id, tree.uid), {})
+            images.setdefault(order.session, set()).add(tree.restarts)
+            return Outcome.DONE, order.reason
+        if agent.restore_fails:
+            tree.living, tree.reason = Living.RESTORE_FAILED, agent.restore_fails
+            return Outcome.FAILED, agent.restore_fails
+        tree.living, tree.restored = Living.RUNNING, True
+        self._check_s3(self.jobs_by_id[tree.job_id])
+        return Outcome.DONE, "restored in place"
+
+    def question(self, agent: Agent, tree: Tree) -> StartQuestion:
+        found = self.images.get((tree.job_id, tree.uid), {})
+        names = tuple(f"{name}/{n}" for name, numbers in found.items() for n in sorted(numbers))
+        return StartQuestion(agent.node, tree.job_id, tree.uid, agent.facts, names)
+
+    def restore(self, agent: Agent, tree: Tree, answer: StartAnswer) -> None:
+        if answer.mode is StartMode.WAIT:
+            return
+        if answer.mode is StartMode.FRESH:
+            tree.living = Living.RUNNING
+            return
+        newest = max(self.images[tree.job_id, tree.uid][answer.session])
+        if answer.checkpoint != newest:
+            raise BrokenRule(f"S10: checkpoint {answer.checkpoint} chosen, {newest} is newer")
+        tree.session, tree.restarts = answer.session, answer.restarts
+        if agent.restore_fails:
+            tree.living, tree.reason = Living.RESTORE_FAILED, agent.restore_fails
+            return
+        tree.living, tree.restored = Living.RUNNING, True
+        self.history.append(f"restored {tree.job_id} on {agent.node}")
+        self._check_s3(self.jobs_by_id[tree.job_id])
+
+    def report(self, agent: Agent) -> Report:
+        sessions = tuple(
+            SessionReport(
+                t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
+                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
+                checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
+                needs=NEEDS if t.checkpoint >= 0 else None,
+            )
+            for t in agent.trees.values()
+        )  # fmt: skip
+        return Report(
+            agent.node, "boot", self.time, agent.facts, sessions, tuple(agent.results.values())
+        )
+
+    def heard(self, agent: Agent, reply: ReportReply) -> None:
+        for order in reply.acknowledged:
+            agent.results.pop(order, None)
+        for job, name in reply.names.items():
+            agent.trees[int(job)].session = name
