@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import parse_session_id
@@ -16,17 +19,30 @@ from slurm_reclaim.stages import node_hibernate
 
 
 def recover(
-    session: NodeSession, sessions: NodeSessions, store: DirectoryStore, clock: Clock
+    session: NodeSession,
+    sessions: NodeSessions,
+    store: DirectoryStore,
+    clock: Clock,
+    config: Config,
 ) -> str:
-    """Wait for a CRIU that is still at work (killing it would take the tree with it), then see
+    """Wait for a CRIU that is still at work (killing it could take the tree with it), then see
     what became of the session. Returns the sentence for the event log; blocking."""
-    while tree.same_process(session.worker, session.worker_start):
-        time.sleep(0.2)
-    session.worker = session.worker_start = 0
+    _wait_for_worker(session, config)
     tree_of, link = sessions.tree(session), sessions.link(session)
     if session.living is Living.DUMPING:
         return node_hibernate.recover(session, tree_of, link, store, clock, sessions.save)
     return _after_restore(session, sessions, store)
+
+
+def _wait_for_worker(session: NodeSession, config: Config) -> None:
+    dumping = session.living is Living.DUMPING
+    limit = config.agent.dump_timeout if dumping else config.agent.restore_timeout
+    deadline = time.monotonic() + limit
+    while tree.same_process(session.worker, session.worker_start):
+        if time.monotonic() > deadline:
+            os.kill(session.worker, signal.SIGKILL)
+        time.sleep(0.2)
+    session.worker = session.worker_start = 0
 
 
 def _after_restore(session: NodeSession, sessions: NodeSessions, store: DirectoryStore) -> str:

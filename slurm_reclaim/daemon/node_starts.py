@@ -255,7 +255,7 @@ class NodeStarts:
                 await self._restore(session)
                 return
             reason = await asyncio.to_thread(
-                recover, session, self._sessions, self._store, self._clock
+                recover, session, self._sessions, self._store, self._clock, self._config()
             )
             self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
         except ReclaimError as error:

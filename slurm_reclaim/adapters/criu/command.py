@@ -3,6 +3,7 @@ with the few capabilities the operation needs and nothing else of ours."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ class Finished:
 
 def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
     """Start a command in the background; `finish` waits for it."""
+    for fd in entry.keep:
+        os.set_inheritable(fd, True)
     run = sh.Command(str(LIBEXEC / "reclaim-exec"))
     return run(
         *entry.argv(),

@@ -101,7 +101,7 @@ class Surroundings:
             os.chown(folder, owner.uid, owner.gid)
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            entry = Entry(join=((self._session.init, "mnt"),), identity=owner, keep=(at,))
+            entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner, keep=(at,))
             copy = ["/usr/bin/cp", "--reflink=auto", "--", path, f"/proc/self/fd/{at}/{fd}"]
             done = command.run(entry, copy, timeout=self._config.dump_timeout)
         finally:
@@ -137,7 +137,7 @@ class Surroundings:
         at = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         try:
             entry = Entry(
-                join=((self._session.init, "mnt"),),
+                join=((self._session.init, "mnt,pid"),),
                 identity=manifest.credentials,
                 keep=(saved, at),
             )

@@ -166,18 +166,15 @@ class SessionTree:
     # -- bringing back ------------------------------------------------------------------------
 
     def restore(self, folder: Path, manifest: Manifest) -> None:
-        work = Path(self._config.run) / "work" / f"{self._session.job_id}"
+        work = folder.parent / f".restoring-{manifest.restarts}"
         shutil.rmtree(work, ignore_errors=True)
-        pages: list[Path] = []
-        fds: list[int] = []
+        inherit: Sequence[tuple[int, str]] = ()
         try:
-            work.mkdir(mode=0o700, parents=True)
-            pages = self._prepare(folder / "images", work, manifest, fds)
+            self._prepare(folder / "images", work, manifest)
             self._surroundings.put_back(folder, manifest)
             inherit = self._surroundings.inherit(manifest)
-            fds += [fd for fd, _ in inherit]
             with _opened(work) as fd:
-                done = self._restore(fd, fds, inherit, manifest)
+                done = self._restore(fd, inherit, manifest)
             if not done.ok:
                 raise RestoreFailed(self._why("restore", done, work / "restore.log"))
             self._see_alive(manifest)
@@ -187,39 +184,41 @@ class SessionTree:
                 raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
             raise
         finally:
-            for fd in fds:
+            for fd, _ in inherit:
                 os.close(fd)
-            for page in pages:
-                os.chown(page, 0, 0)
+            self._take_back(folder / "images")
             shutil.rmtree(work, ignore_errors=True)
 
-    def _prepare(self, source: Path, work: Path, manifest: Manifest, fds: list[int]) -> list[Path]:
-        """A private copy of the small images, edited; the big ones are lent to the owner by a
-        descriptor. Returns what was lent."""
-        pages = []
+    def _prepare(self, source: Path, work: Path, manifest: Manifest) -> None:
+        """A private copy of the small images, edited, and second names of the big ones, which are
+        lent to the owner while CRIU reads them: CRIU opens them by name, late, and in processes
+        that have closed every descriptor we could give it. Only root can get to this directory
+        by its path."""
+        work.mkdir(mode=0o700)
         for part in manifest.parts:
             if not part.path.startswith("images/"):
                 continue
             path = source / part.path.removeprefix("images/")
             if path.name.startswith("pages-"):
-                os.chown(path, manifest.uid, manifest.gid)
-                pages.append(path)
-                fds.append(os.open(path, os.O_RDONLY))
-                (work / path.name).symlink_to(f"/proc/self/fd/{fds[-1]}")
+                os.link(path, work / path.name)
             else:
                 shutil.copyfile(path, work / path.name)
-                os.chown(work / path.name, manifest.uid, manifest.gid)
-        os.chown(work, manifest.uid, manifest.gid)
+            os.chmod(work / path.name, 0o400)
+            os.chown(work / path.name, manifest.uid, manifest.gid)
         images.check_credentials(work, manifest.credentials)
         images.close_outside_tcp(work)
         if manifest.seccomp:
             images.drop_seccomp(work)
-        return pages
+        os.chown(work, manifest.uid, manifest.gid)
+
+    def _take_back(self, folder: Path) -> None:
+        for page in folder.glob("pages-*"):
+            os.chown(page, os.geteuid(), os.getegid())
+            os.chmod(page, 0o600)
 
     def _restore(
         self,
         images_fd: int,
-        fds: list[int],
         inherit: Sequence[tuple[int, str]],
         manifest: Manifest,
     ) -> command.Finished:
@@ -235,7 +234,7 @@ class SessionTree:
             block_io_uring=manifest.seccomp,
             identity=manifest.credentials,
             caps=command.RESTORE_CAPS,
-            keep=(images_fd, *fds),
+            keep=(images_fd, *(fd for fd, _ in inherit)),
         )
         words = command.restore(self._config.criu, images_fd, inherit)
         return self._work(entry, words, self._config.restore_timeout)

@@ -1,6 +1,7 @@
 """The processes of a session as the kernel shows them.
 
-A session is everything in the PID namespace of its reclaim-init, apart from reclaim-init itself.
+A session is everything in the PID namespace of its reclaim-init, apart from reclaim-init itself
+and the relay's witness (spank/session/witness.h), which serve it and are never dumped.
 Its own /proc is reachable as /proc/<init>/root/proc, where PIDs are the session's.
 """
 
@@ -84,7 +85,8 @@ def members(init: int) -> list[Process]:
     """Every process of the session whose reclaim-init is `init`, zombies included, ordered by
     inner PID. Empty where the namespace is gone."""
     wanted = namespace(init, "pid")
-    if not wanted:
+    own = read(init)
+    if not wanted or own is None:
         return []
     found = []
     for entry in os.scandir(PROC):
@@ -93,9 +95,13 @@ def members(init: int) -> list[Process]:
         if namespace(int(entry.name), "pid") != wanted:
             continue
         process = read(int(entry.name))
-        if process is not None:
+        if process is not None and not _witness(process, own.parent):
             found.append(process)
     return sorted(found, key=lambda p: p.inner)
+
+
+def _witness(process: Process, relay: int) -> bool:
+    return process.parent == relay and process.name in ("reclaim-relay", "reclaim-witness")
 
 
 def outside(tree: Iterable[Process], root: int) -> list[Process]:
