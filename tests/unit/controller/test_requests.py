@@ -1,0 +1,193 @@
+"""What users may ask, and what they are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_reclaim.errors import (
+    AgentUnavailable,
+    BadRequest,
+    NotManaged,
+    NotPermitted,
+    NotReclaimable,
+    Refused,
+    RequeueFailed,
+    SchedulerUnavailable,
+    WrongState,
+)
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.stages import requests
+from tests.unit.controller.stand import Stand, refused
+from tests.unit.controller.world import BOB, World
+
+
+async def test_owners_see_their_own_and_operators_all(world: World, stand: Stand) -> None:
+    world.submit(8, uid=BOB)
+    await stand.turns(2)
+    desk = stand.desk
+
+    async def seen(who: object) -> list[int]:
+        return [s.id.job_id for s in await requests.sessions(desk, who)]  # type: ignore[arg-type]
+
+    assert await seen(stand.alice) == [7]
+    assert await seen(stand.bob) == [8]
+    assert await seen(stand.olga) == [7, 8]
+    assert await seen(stand.root) == [7, 8]
+    mine = await requests.events(desk, stand.bob, "", 0, 100)
+    assert {event.job_id for event in mine} == {8}
+    world.silent = True
+    assert await seen(stand.olga) == []
+    assert await seen(stand.alice) == [7]
+
+
+async def test_strangers_are_refused_and_nothing_changes(world: World, stand: Stand) -> None:
+    desk = stand.desk
+    for asking in (
+        requests.session(desk, stand.bob, "7"),
+        requests.ask_hibernate(desk, stand.bob, "7", ""),
+        requests.ask_restore(desk, stand.bob, "7"),
+        requests.events(desk, stand.bob, "7", 0, 10),
+    ):
+        assert isinstance(await refused(asking), NotPermitted)
+    assert stand.kinds() == ["adopted"]
+
+
+async def test_an_operator_may_act_for_the_owner(world: World, stand: Stand) -> None:
+    await stand.hibernate(stand.olga)
+    await stand.until(State.HIBERNATED)
+    await stand.restore(stand.root)
+    assert "restore asked by root" in [e.reason for e in stand.journal.events()]
+
+
+async def test_unknown_jobs(world: World, stand: Stand) -> None:
+    world.submit(9, uid=BOB, held=True)
+    asked = [("9999", NotManaged), ("9", NotPermitted), ("7.batch", BadRequest)]
+    for job, kind in asked:
+        error = await refused(requests.ask_hibernate(stand.desk, stand.alice, job, ""))
+        assert type(error) is kind, error
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "word"),
+    [
+        ({"held": True}, WrongState, "PENDING"),
+        ({"node_count": 2}, NotReclaimable, "2 nodes"),
+        ({"het": True}, NotReclaimable, "heterogeneous"),
+        ({"batch": False}, NotReclaimable, "salloc"),
+        ({"requeue": False}, NotReclaimable, "--no-requeue"),
+        ({}, NotManaged, "not managed"),
+    ],
+)
+async def test_a_job_without_session_says_why(
+    world: World, stand: Stand, change: dict[str, object], kind: type, word: str
+) -> None:
+    world.submit(9, **change)
+    for agent in world.agents.values():
+        agent.up = False
+    await stand.turn()
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "9", ""))
+    assert type(error) is kind
+    assert word in error.message
+
+
+@pytest.mark.parametrize("change", ["node_count", "het", "batch", "requeue"])
+async def test_a_session_of_a_kind_that_can_not_be_requeued(
+    world: World, stand: Stand, change: str
+) -> None:
+    value = {"node_count": 2, "het": True, "batch": False, "requeue": False}[change]
+    setattr(world.jobs_by_id[7], change, value)
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is NotReclaimable
+    assert error.hint
+    assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
+
+
+async def test_twice_is_told(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is WrongState
+    await stand.until(State.HIBERNATED)
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert "reclaim restore 7" in error.hint
+    first = await stand.restore()
+    again = await requests.ask_restore(stand.desk, stand.alice, "7")
+    assert first.state is again.state is State.QUEUED
+
+
+async def test_restore_of_what_runs_is_told(world: World, stand: Stand) -> None:
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is WrongState
+    assert "it is ACTIVE" in error.message
+
+
+async def test_without_agent_nothing_is_ordered(world: World, stand: Stand) -> None:
+    world.agents["n1"].up = False
+    await stand.turns(8)
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is AgentUnavailable
+
+
+async def test_without_slurm_nothing_is_ordered(world: World, stand: Stand) -> None:
+    world.silent = True
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is SchedulerUnavailable
+    assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
+
+
+async def test_an_operators_hold_wins(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    world.jobs_by_id[7].admin_hold = True
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is NotPermitted
+    assert "held by an operator" in error.message
+    assert (await stand.restore(stand.olga)).state is State.QUEUED
+
+
+async def test_no_node_that_fits_is_said_with_the_requirement(world: World, stand: Stand) -> None:
+    from dataclasses import replace
+
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    for agent in world.agents.values():
+        agent.facts = replace(agent.facts, cpu_flags_digest="other")
+    await stand.turn()
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is Refused
+    assert "n1: its CPU has other features; n2: its CPU" in error.message
+    assert world.jobs_by_id[7].held
+    assert world.jobs_by_id[7].excluded == "n[1-2]"
+
+
+async def test_a_refused_release_is_told_and_left(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+
+    async def refuse(job_id: int) -> None:
+        raise RequeueFailed("scontrol release was refused: Access denied")
+
+    world.release = refuse  # type: ignore[method-assign]
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is RequeueFailed
+    await stand.turn()
+    assert stand.session().state is State.HIBERNATED  # type: ignore[union-attr]
+    assert not stand.journal.unsettled()
+
+
+async def test_array_tasks_have_names_of_their_own(world: World, stand: Stand) -> None:
+    world.submit(20, array=(20, 1))
+    world.submit(21, array=(20, 2))
+    await stand.turns(2)
+    desk = stand.desk
+    found = await requests.session(desk, stand.alice, "20_2")
+    assert (found.id.job_id, found.job) == (21, "20_2")
+    assert (await requests.session(desk, stand.alice, "21")).id.job_id == 21
+    error = await refused(requests.session(desk, stand.alice, "20"))
+    assert "20_1, 20_2" in error.hint
+    assert (await stand.hibernate(job="20_1")).state is State.HIBERNATING
+
+
+async def test_events_are_bounded(world: World, stand: Stand) -> None:
+    for after, limit in ((0, 0), (0, 10**6), (-1, 5)):
+        error = await refused(requests.events(stand.desk, stand.alice, "", after, limit))
+        assert type(error) is BadRequest
