@@ -51,6 +51,9 @@ def build_in_root(build: Build, doing: str) -> None:
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "DEBIAN_FRONTEND": "noninteractive",
+            # pip then writes .pyc files that hold a digest of their source, not its time: the
+            # same source gives the same files, and a node is sent only what differs.
+            "SOURCE_DATE_EPOCH": "315532800",
             "PIP_NO_CACHE_DIR": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_ROOT_USER_ACTION": "ignore",

@@ -16,9 +16,6 @@ _EXEC_USAGE = "usage: lab [--name NAME] exec NODE [--user NAME] [--] CMD..."
 
 
 def main(arguments: list[str]) -> int:
-    # What runs on the nodes must not inherit how this program finds its own modules... but the
-    # programs it starts itself (node_boot, build_root) do need PYTHONPATH: entered commands get
-    # an environment of their own.
     try:
         command = _without_name(arguments)
         if command[1][:1] == ["exec"]:
@@ -60,6 +57,8 @@ def _exec(lab: str, words: list[str]) -> int:
     if not node or not rest:
         raise LabError(_EXEC_USAGE)
     places = LabPlaces(lab)
+    if not places.node_state(node).is_dir():
+        raise LabError(f"lab {lab} has no node {node!r}: `lab status` lists them")
     entering = Node(places, node).entering(rest, user=user)
     sys.stdout.flush()
     os.execvp(entering[0], entering)

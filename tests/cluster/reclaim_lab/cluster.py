@@ -87,8 +87,8 @@ class Cluster:
         lowers = self._lowers_of(node)
         network.create_switch(self.places)
         self._bring_up([node], lowers, self.settings(), None)
-        if name != "ctl":
-            self._wait_for_nodes([name])
+        wanted = self.nodes() if name == "ctl" else [node]
+        self._wait_for_nodes([each.name for each in wanted if each.name != "ctl" and each.init()])
         self._tell_troubles()
 
     def install(self) -> None:
@@ -134,10 +134,10 @@ class Cluster:
                 was_up = node.init() is not None
                 self._remember_lowers(node, lowers)
                 node.boot(lowers, settings.gpus)
-                changed = node_tree.apply(node, tree) if tree else False
-                if changed and was_up:
-                    for name in ("reclaim-agent", "reclaimd", "slurmd", "slurmctld"):
-                        daemons.stop(node, daemons.by_name(name))
+                changed = node_tree.apply(node, tree) if tree else set()
+                if was_up:
+                    for daemon in daemons.touched_by(changed):
+                        daemons.stop(node, daemon)
                 self._start_daemons(node, slurmctld_up, failed)
             except BaseException:
                 failed.set()
@@ -194,13 +194,12 @@ class Cluster:
         def text(content: str, mode: int = 0o644) -> File:
             return File(content.encode(), mode)
 
-        cpus = max(2, os.cpu_count() or 2)
         cluster = self.places.cluster_name
         return {
             "etc/hosts": text(slurm_files.hosts(settings.nodes)),
             "etc/resolv.conf": text("# No name server: nothing is reachable outside the lab.\n"),
             "etc/slurm/slurm.conf": text(
-                slurm_files.slurm_conf(cluster, settings.nodes, settings.gpus, cpus)
+                slurm_files.slurm_conf(cluster, settings.nodes, settings.gpus)
             ),
             "etc/slurm/cgroup.conf": text(slurm_files.cgroup_conf(settings.gpus)),
             "etc/slurm/gres.conf": text(slurm_files.gres_conf(settings.gpus)),

@@ -98,6 +98,19 @@ def by_name(name: str) -> Daemon:
     raise LabError(f"no daemon is called {name!r}; there are {known}")
 
 
+def touched_by(changed: set[str]) -> list[Daemon]:
+    """Which daemons must be started anew when these files of their node were changed."""
+    found = []
+    if any(name.startswith(("opt/slurm-reclaim", "usr/", "etc/slurm-reclaim")) for name in changed):
+        found += ["reclaim-agent", "reclaimd"]
+    # slurmd keeps the plugins it has loaded; slurmctld loads none of ours.
+    if any(name.startswith("etc/slurm/") or name.endswith(".so") for name in changed):
+        found.append("slurmd")
+    if changed & {"etc/hosts", "etc/slurm/slurm.conf", "etc/slurm/cgroup.conf"}:
+        found.append("slurmctld")
+    return [by_name(name) for name in found]
+
+
 def unit_of(node: Node, daemon: Daemon) -> units.Unit | None:
     try:
         text = node.path(f"/usr/lib/systemd/system/{daemon.name}.service").read_text()
@@ -176,7 +189,7 @@ def _is_ready(
 
 
 def _death(node: Node, daemon: Daemon, what: str) -> str:
-    said = node.log_tail(daemon.output)
+    said = node.log_tail(daemon.output, 4)
     if daemon.output != daemon.log:
         said += " || " + node.log_tail(daemon.log, 3)
     return f"{daemon.name} on {node.name} {what}: {said}"

@@ -108,7 +108,12 @@ def _build_base(place: Path) -> None:
 
 
 def jupyter_layer(base: Path) -> Path:
-    script = f"python3 -m venv /opt/jupyter\n/opt/jupyter/bin/pip install -q {' '.join(JUPYTER)}\n"
+    # Compiling with all cores afterwards is faster than pip's own.
+    script = (
+        "python3 -m venv /opt/jupyter\n"
+        f"/opt/jupyter/bin/pip install -q --no-compile {' '.join(JUPYTER)}\n"
+        "/opt/jupyter/bin/python -m compileall -q -j 0 /opt/jupyter/lib || :\n"
+    )
 
     def build(place: Path) -> None:
         build_in_root(Build([base], script, place), "installing Jupyter")

@@ -6,6 +6,7 @@ not in the checkout is skipped, and said to be.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from reclaim_lab import checkout, image, layers
@@ -54,19 +55,36 @@ host = "ctl"
 
 [store]
 path = "/shared/reclaim"
+
+[slurm]
+interval = "2s"
+
+[agent]
+interval = "2s"
+silent_after = "10s"
+
+[session]
+private_tmp = "/var/tmp"
+restore_wait = "30s"
+
+[[adopt]]
+name = "notebooks"
+job_name = ["spawner-jupyterhub"]
 """
 
 
 def base_layers() -> list[Path]:
     """Lower layers of every node, topmost first."""
     base = image.base_root()
-    jupyter = image.jupyter_layer(base)
-    dependencies = image.dependency_layer(
-        base,
-        checkout.project_table("project", "dependencies"),
-        checkout.project_table("build-system", "requires"),
-    )
-    return [dependencies, jupyter, base]
+    with ThreadPoolExecutor() as pool:
+        jupyter = pool.submit(image.jupyter_layer, base)
+        dependencies = pool.submit(
+            image.dependency_layer,
+            base,
+            checkout.project_table("project", "dependencies"),
+            checkout.project_table("build-system", "requires"),
+        )
+        return [dependencies.result(), jupyter.result(), base]
 
 
 def installed_layer(lowers: list[Path]) -> Path:

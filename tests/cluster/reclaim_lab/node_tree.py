@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+import os
 import subprocess
 import tarfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from reclaim_lab.errors import LabError
 from reclaim_lab.node import Node
 from reclaim_lab.shell import tail
 
-KEPT = "/var/lib/slurm-reclaim-lab"
-"""On the node: which tree it has, and of which files."""
+KEPT = "/var/lib/slurm-reclaim-lab/files.json"
+"""On the node: the files it was given, with their digests."""
 
 # /etc/passwd and the like are the node's own; sysusers adds to them there.
 _NOT_SENT = ("tmp", "run", "root", "var/cache", "var/log", "etc/passwd", "etc/group", "etc/shadow",
@@ -45,64 +48,66 @@ class Tree:
     layer: Path
     files: dict[str, File]
 
-    @property
-    def stamp(self) -> str:
-        total = hashlib.sha256(self.layer.name.encode())
-        for name, file in sorted(self.files.items()):
-            total.update(f"{name}\0{file.mode}\0".encode() + file.text + b"\0")
-        return total.hexdigest()[:16]
+    def digests(self) -> dict[str, str]:
+        """Every file to be on the node, with a digest of what matters about it."""
+        found: dict[str, str] = {}
+        for path in sorted(self.layer.rglob("*")):
+            name = str(path.relative_to(self.layer))
+            if not _sent(name):
+                continue
+            if path.is_symlink():
+                found[name] = _digest(os.readlink(path).encode(), "link")
+            elif path.is_file():
+                found[name] = _digest(path.read_bytes(), f"{path.stat().st_mode:o}")
+            elif not path.is_dir():
+                raise LabError(f"installing removed /{name} of the image: not provided for")
+        for name, file in self.files.items():
+            found[name] = _digest(file.text, f"{file.mode:o}")
+        return found
+
+    def archive(self, names: Iterable[str]) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            for name in sorted(names):
+                if name in self.files:
+                    file = self.files[name]
+                    info = tarfile.TarInfo(name)
+                    info.size, info.mode = len(file.text), file.mode
+                    archive.addfile(info, io.BytesIO(file.text))
+                else:
+                    archive.add(self.layer / name, name, recursive=False)
+        return buffer.getvalue()
+
+
+def _digest(content: bytes, kind: str) -> str:
+    return hashlib.sha256(kind.encode() + b"\0" + content).hexdigest()[:16]
 
 
 def _sent(name: str) -> bool:
     return not any(name == left or name.startswith(left + "/") for left in _NOT_SENT)
 
 
-def _archive(tree: Tree) -> tuple[bytes, list[str]]:
-    names: list[str] = []
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-
-        def add(name: str, file: File) -> None:
-            names.append(name)
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(file.text), file.mode
-            archive.addfile(info, io.BytesIO(file.text))
-
-        for path in sorted(tree.layer.rglob("*")):
-            name = str(path.relative_to(tree.layer))
-            if not _sent(name) or name in tree.files:
-                continue
-            if path.is_char_device():
-                raise LabError(f"installing removed /{name} of the image: not provided for")
-            archive.add(path, name, recursive=False)
-            if not path.is_dir() or path.is_symlink():
-                names.append(name)
-        for name, file in sorted(tree.files.items()):
-            add(name, file)
-    return buffer.getvalue(), names
-
-
-def apply(node: Node, tree: Tree) -> bool:
-    """True when the node's disk was changed."""
+def apply(node: Node, tree: Tree) -> set[str]:
+    """Names of the files that were changed on the node's disk; empty when it had them all."""
+    wanted = tree.digests()
     try:
-        if node.path(f"{KEPT}/stamp").read_text().strip() == tree.stamp:
-            return False
-        before = set(node.path(f"{KEPT}/files").read_text().splitlines())
-    except OSError:
-        before = set()
-    content, names = _archive(tree)
-    stale = "".join(f"/{name}\0" for name in sorted(before - set(names)))
+        had: dict[str, str] = json.loads(node.path(KEPT).read_text())
+    except (OSError, ValueError):
+        had = {}
+    stale = sorted(had.keys() - wanted.keys())
+    fresh = {name for name, digest in wanted.items() if had.get(name) != digest}
+    if not stale and not fresh:
+        return set()
     if stale:
-        node.run(["xargs", "-0", "rm", "-f", "--"], doing="removing old files", text_in=stale)
+        listed = "".join(f"/{name}\0" for name in stale)
+        node.run(["xargs", "-0", "rm", "-f", "--"], doing="removing old files", text_in=listed)
     done = subprocess.run(
         node.entering(["tar", "-x", "-p", "--numeric-owner", "-C", "/", "-f", "-"]),
-        input=content,
+        input=tree.archive(fresh),
         capture_output=True,
     )
     if done.returncode != 0:
         raise LabError(f"writing to {node.name}: {tail(done.stderr.decode(errors='replace'))}")
-    script = f"{_AFTER}mkdir -p {KEPT}; cat >{KEPT}/files; echo {tree.stamp} >{KEPT}/stamp"
-    node.run(
-        ["sh", "-c", script], doing=f"setting up {node.name}", text_in="\n".join(names) + "\n"
-    )
-    return True
+    script = f"{_AFTER}mkdir -p {os.path.dirname(KEPT)}; cat >{KEPT}.new; mv {KEPT}.new {KEPT}"
+    node.run(["sh", "-c", script], doing=f"setting up {node.name}", text_in=json.dumps(wanted))
+    return fresh | set(stale)

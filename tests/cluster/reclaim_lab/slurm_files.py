@@ -5,11 +5,13 @@ from __future__ import annotations
 from reclaim_lab import cgroups
 from reclaim_lab.places import address, node_names
 
-# Real machines may have fewer: Slurm is told to believe it (config_overrides).
+# More than small machines have: Slurm is told to believe it (config_overrides) and puts its cores
+# onto the real ones in turn, for cpusets and affinity, too.
+CPUS_PER_NODE = 4
 MEMORY_PER_NODE = 8000
 
 
-def slurm_conf(cluster: str, nodes: int, gpus: int, cpus: int) -> str:
+def slurm_conf(cluster: str, nodes: int, gpus: int) -> str:
     gres = f" Gres=gpu:simulated:{gpus}" if gpus else ""
     return f"""# Written by tests/cluster/lab.
 ClusterName={cluster}
@@ -59,8 +61,8 @@ AccountingStorageEnforce=associations,limits,qos
 AccountingStoreFlags=job_comment
 AccountingStorageTRES=gres/gpu
 
-NodeName=n[1-{nodes}] CPUs={cpus} CoresPerSocket={cpus} RealMemory={MEMORY_PER_NODE}{gres} \
-State=UNKNOWN
+NodeName=n[1-{nodes}] CPUs={CPUS_PER_NODE} CoresPerSocket={CPUS_PER_NODE} \
+RealMemory={MEMORY_PER_NODE}{gres} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=INFINITE State=UP
 PartitionName=gpu Nodes=ALL MaxTime=INFINITE DefaultTime=INFINITE State=UP
 """

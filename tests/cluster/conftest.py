@@ -1,0 +1,135 @@
+"""The fixture `lab`: a running test cluster for all tests of the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("lab")
+
+
+class Lab:
+    """One test cluster, driven through its command line."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def call(
+        self, *words: str, stdin: str | None = None, check: bool = True, timeout: float = 600
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(PROGRAM), "--name", self.name, *words],
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+        if check and done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip())[-2000:]
+            raise AssertionError(f"lab {' '.join(words)} exited {done.returncode}: {said}")
+        return done
+
+    def exec(
+        self,
+        node: str,
+        *command: str,
+        user: str = "root",
+        stdin: str = "",
+        check: bool = True,
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node as if logged in there."""
+        return self.call(
+            "exec", node, "--user", user, "--", *command, stdin=stdin, check=check, timeout=timeout
+        )
+
+    def out(self, node: str, *command: str, user: str = "root") -> str:
+        return self.exec(node, *command, user=user).stdout.strip()
+
+    def up(self, nodes: int | None = None, gpus: int | None = None) -> None:
+        words = ["up"]
+        if nodes is not None:
+            words += ["--nodes", str(nodes)]
+        if gpus is not None:
+            words += ["--gpus", str(gpus)]
+        self.call(*words)
+
+    def down(self, purge: bool = True) -> None:
+        self.call("down", *(["--purge"] if purge else []))
+
+    def kill(self, node: str) -> None:
+        """Power failure."""
+        self.call("kill", node)
+
+    def boot(self, node: str) -> None:
+        self.call("boot", node)
+
+    def stop_daemon(self, node: str, daemon: str, *, kill: bool = False) -> None:
+        self.call("stop-daemon", node, daemon, *(["--kill"] if kill else []))
+
+    def start_daemon(self, node: str, daemon: str) -> None:
+        self.call("start-daemon", node, daemon)
+
+    def restart_daemon(self, node: str, daemon: str, *, kill: bool = False) -> None:
+        self.call("restart-daemon", node, daemon, *(["--kill"] if kill else []))
+
+    def logs(self, node: str, daemon: str) -> str:
+        return self.call("logs", node, daemon).stdout
+
+    def is_up(self) -> bool:
+        """All nodes up and every installed daemon running."""
+        return self.call("status", check=False).returncode == 0
+
+    def sbatch(self, script: str, *options: str, user: str = "alice", node: str = "ctl") -> int:
+        """Submit the text of a batch script, give back its job id."""
+        said = self.exec(node, "sbatch", "--parsable", *options, user=user, stdin=script).stdout
+        return int(said.split(";")[0])
+
+    def job_state(self, job: int) -> str:
+        """The state of the job's newest run by accounting, e.g. COMPLETED."""
+        said = self.out("ctl", "sacct", "-nXP", "-j", str(job), "-o", "State%40")
+        return said.split()[0] if said else ""
+
+    def wait(self, what: str, seen: Callable[[], object], patience: float = 30.0) -> object:
+        """Poll until `seen` gives something true; that is returned."""
+        deadline = time.monotonic() + patience
+        while True:
+            found = seen()
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not seen within {patience:g} s: {what}")
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """The lab of RECLAIM_TEST_LAB (`test`): used as it is when up, else brought up and down."""
+    if os.geteuid() != 0:
+        pytest.skip("the test cluster needs root")
+    cluster = Lab(os.environ.get("RECLAIM_TEST_LAB", "test"))
+    found_up = cluster.is_up()
+    cluster.up()  # also where it is up: this checkout is what gets tested
+    yield cluster
+    if not found_up:
+        cluster.down()
+
+
+@pytest.fixture
+def another_lab() -> Iterator[Callable[[str], Lab]]:
+    """Makes labs of other names, gone with all they had when the test ends."""
+    made: list[Lab] = []
+
+    def make(name: str) -> Lab:
+        made.append(Lab(name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.down()
