@@ -131,7 +131,7 @@ class Surroundings:
         if path is None:
             return
         work = Path(self._config.run) / "work" / f"{self._session.job_id}.out"
-        work.mkdir(mode=0o700, exist_ok=True)
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chown(work, manifest.uid, manifest.gid)
         saved = os.open(folder / output.saved, os.O_RDONLY)
         at = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
