@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from slurm_reclaim import __version__
-from slurm_reclaim.adapters.transport.server import Ask, Server
+from slurm_reclaim.adapters.transport.server import MOST_BYTES, MOST_BYTES_OF_AGENTS, Ask, Server
 from slurm_reclaim.adapters.transport.wire import decode_request
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.controller import Controller
@@ -52,7 +52,8 @@ class Routes:
             ("GET", "/v1/events", self.events),
             ("GET", "/v1/status", self.status),
         ):
-            server.route(method, path, answering)
+            agents = path.startswith("/v1/agent/")
+            server.route(method, path, answering, MOST_BYTES_OF_AGENTS if agents else MOST_BYTES)
         server.close_routes()
 
     # -- agents -------------------------------------------------------------------------------

@@ -31,9 +31,6 @@ from slurm_reclaim.errors import AuthUnavailable, ControllerUnavailable, Credent
 
 T = TypeVar("T")
 
-# What reclaimd can say although it could not make, or read, a credential.
-_UNSIGNED = frozenset({401, 503})
-
 
 class ControllerClient:
     """Use as `async with ControllerClient(config, Munge()) as controller:`, or call close()."""
@@ -118,8 +115,9 @@ class ControllerClient:
     def _verify(self, nonce: str, status: int, body: bytes, signature: str) -> None:
         where = f"reclaimd on {self._host}:{self._port}"
         if not signature:
-            if status in _UNSIGNED:
-                # Unsigned, so believed only as far as that nothing came of the request.
+            if status >= 400:
+                # Where reclaimd could not read who asks, or munged is down there. Believed only
+                # as far as that nothing is known to have come of the request.
                 said = decode(body, ErrorBody)
                 raise AuthUnavailable(f"{where} said: {said.message}", hint=said.hint)
             raise AuthUnavailable(f"the answer of {where} is not signed")

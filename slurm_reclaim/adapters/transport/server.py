@@ -39,7 +39,8 @@ from slurm_reclaim.model.caller import Caller
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 16 << 20  # a report of a node with hundreds of sessions and all its events
+MOST_BYTES = 64 << 10
+MOST_BYTES_OF_AGENTS = 16 << 20  # a report of a node with hundreds of sessions and all its events
 NAMES_FOR = 600.0  # seconds an account name is remembered
 
 _STATUS: tuple[tuple[type[ReclaimError], int], ...] = (
@@ -71,11 +72,13 @@ class Server:
         self._host = host
         self._munge = munge
         self._names: dict[int, tuple[float, str]] = {}
-        self.app = web.Application(client_max_size=MOST_BYTES)
+        self.app = web.Application(client_max_size=MOST_BYTES_OF_AGENTS)
 
-    def route(self, method: str, path: str, answering: Answering) -> None:
+    def route(self, method: str, path: str, answering: Answering, most: int = MOST_BYTES) -> None:
+        """`most`: bytes that a body may have."""
+
         async def handle(request: web.Request) -> web.Response:
-            return await self._handle(request, answering)
+            return await self._handle(request, answering, most)
 
         self.app.router.add_route(method, path, handle)
 
@@ -83,10 +86,10 @@ class Server:
         """What no route takes is answered in the same words as everything else."""
         self.route("*", "/{rest:.*}", _no_such_path)
 
-    async def _handle(self, request: web.Request, answering: Answering) -> web.Response:
+    async def _handle(self, request: web.Request, answering: Answering, most: int) -> web.Response:
         nonce = ""
         try:
-            body = await _read(request)
+            body = await _read(request, most)
             claim, uid = await asyncio.to_thread(self._open, request, body)
             nonce = claim.nonce
             caller = Caller(uid, await self._name(uid))
@@ -137,11 +140,14 @@ class Server:
         return name
 
 
-async def _read(request: web.Request) -> bytes:
+async def _read(request: web.Request, most: int) -> bytes:
+    """Refused before it is read, where it says its length: nobody is known yet."""
     try:
-        return await request.read()
+        if (request.content_length or 0) <= most and len(body := await request.read()) <= most:
+            return body
     except web.HTTPRequestEntityTooLarge:
-        raise BadRequest(f"the request is larger than {MOST_BYTES} bytes") from None
+        pass
+    raise BadRequest(f"the request is larger than {most} bytes")
 
 
 def _query(request: web.Request) -> dict[str, str]:
