@@ -280,10 +280,10 @@ def test_no_socket(node: Node) -> None:
 # store
 
 MOUNTS = """\
-22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
 30 22 0:25 / /tmp rw - tmpfs tmpfs rw
 31 22 0:40 / /shared rw,relatime shared:1 - nfs4 filer:/export rw,vers=4.2
 32 22 0:41 / /with\\040blank rw - xfs /dev/vdb rw
+22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
 """
 
 

@@ -107,6 +107,15 @@ def test_old_events_are_not_the_reason(controller: Controller, shell: Shell) -> 
     assert "runs on: runs on" in result.stderr
 
 
+def test_the_newest_reason_counts(controller: Controller, shell: Shell) -> None:
+    controller.answers[HIBERNATE] = [ASKED]
+    controller.answers[LOOK] = [BACK]
+    controller.answers[EVENTS] = [
+        [happened("dump-failed", "first"), happened("activity-seen", "second", at=160.0)]
+    ]
+    assert shell("hibernate", "12").exit_code == CancelledByActivity.exit_code
+
+
 def test_a_request_answered_before_the_state_has_changed_is_waited_for(
     controller: Controller, shell: Shell
 ) -> None:
