@@ -146,13 +146,14 @@ int read_request(struct request *request, int argc, char **argv, struct fault *f
 	parse_fds(request, "0,1,2");
 	while ((name = getopt_long(argc, argv, "+", table, &index)) != -1) {
 		char *value = optarg == NULL ? NULL : strdup(optarg);
+		int failed = name == '?' || take(request, name, value) != 0;
 
+		free(value);
 		if (name == '?')
 			return fault_set(fault, "wrong option");
-		if (take(request, name, value) != 0)
+		if (failed)
 			return fault_set(fault, "couldn't use --%s %s", table[index].name,
 					 optarg == NULL ? "" : optarg);
-		free(value);
 	}
 	request->command = argv + optind;
 	return check(request, fault);

@@ -75,14 +75,15 @@ int private_tmp(const struct settings *settings, struct fault *fault);
 void tree_reap(struct session *session);
 void tree_exited(struct session *session, int status);
 void tree_signal(struct session *session, int number, int group);
-int tree_hold(struct session *session, int held, struct fault *fault);
+void tree_hold(struct session *session, int held);
 int tree_root(struct session *session, pid_t pid, struct fault *fault);
 int tree_waits(const struct session *session); /* there is no tree now, but may be one */
 void end_relay(struct session *session, int status);
 
 /* stops.c: SIGSTOP can't be caught, so it is looked for. */
 void follow_stops(struct session *session);
-int stops_by_default(pid_t pid, int number);
+/* Of one process, one process group, or (both 0) all. Does nothing for other signals. */
+void stop_in_its_stead(int number, pid_t only, pid_t group);
 
 /* link.c */
 void link_poll(struct session *session);

@@ -8,10 +8,10 @@ static int follow(struct session *session, const struct message *order, const ch
 {
 	int64_t number;
 
-	if (strcmp(cmd, "hold") == 0)
-		return tree_hold(session, 1, fault);
-	if (strcmp(cmd, "unhold") == 0)
-		return tree_hold(session, 0, fault);
+	if (strcmp(cmd, "hold") == 0 || strcmp(cmd, "unhold") == 0) {
+		tree_hold(session, strcmp(cmd, "hold") == 0);
+		return 0;
+	}
 	if (strcmp(cmd, "root") == 0) {
 		if (message_number(order, "pid", 2, INT32_MAX, &number) != 0)
 			return fault_set(fault, "pid is missing or no PID");

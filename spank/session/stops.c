@@ -4,9 +4,11 @@
  * once a second. And the job leads a session of its own, which makes its process group an
  * orphaned one, for which the kernel drops terminal stops: Slurm's SIGTSTP would be lost.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,14 +50,45 @@ static int in_mask(const char *status, const char *field, int number)
 	       (mask >> (number - 1) & 1);
 }
 
-int stops_by_default(pid_t pid, int number)
+static int stops_by_default(const char *pid, int number)
 {
-	char path[32], status[4096];
+	char path[300], status[4096];
 
-	if (number != SIGTSTP && number != SIGTTIN && number != SIGTTOU)
-		return 0;
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%s/status", pid);
 	read_text(AT_FDCWD, path, status, sizeof(status));
 	return strstr(status, "SigCgt:") != NULL && !in_mask(status, "SigBlk:", number) &&
 	       !in_mask(status, "SigIgn:", number) && !in_mask(status, "SigCgt:", number);
+}
+
+static int belongs(const char *pid, pid_t only, pid_t group)
+{
+	char path[300], text[1024];
+	const char *after;
+	int found = 0;
+
+	if (pid[strspn(pid, "0123456789")] != '\0' || strcmp(pid, "1") == 0)
+		return 0;
+	if (only != 0)
+		return atoi(pid) == only;
+	if (group == 0)
+		return 1;
+	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+	read_text(AT_FDCWD, path, text, sizeof(text));
+	after = strrchr(text, ')');
+	return after != NULL && sscanf(after, ") %*c %*d %d", &found) == 1 && found == group;
+}
+
+void stop_in_its_stead(int number, pid_t only, pid_t group)
+{
+	struct dirent *entry;
+	DIR *dir;
+
+	if (number != SIGTSTP && number != SIGTTIN && number != SIGTTOU)
+		return;
+	dir = opendir("/proc");
+	while (dir != NULL && (entry = readdir(dir)) != NULL)
+		if (belongs(entry->d_name, only, group) && stops_by_default(entry->d_name, number))
+			kill(atoi(entry->d_name), SIGSTOP);
+	if (dir != NULL)
+		closedir(dir);
 }

@@ -66,14 +66,11 @@ void tree_reap(struct session *session)
 void tree_signal(struct session *session, int number, int group)
 {
 	pid_t root = current_root(session);
+	int everywhere;
 
-	/* Sent to every process of the step: then the tree has it already. */
 	hearing_drain(&session->hearing);
-	if (heard_lately(&session->hearing, number)) {
-		session->hearing.last[number] = 0;
-		if (!tree_waits(session))
-			return;
-	}
+	everywhere = heard_lately(&session->hearing, number);
+	session->hearing.last[number] = 0;
 	if (tree_waits(session)) {
 		if (number == SIGTERM)
 			end_relay(session, SIGTERM);
@@ -81,18 +78,17 @@ void tree_signal(struct session *session, int number, int group)
 	}
 	if (root < 2)
 		return;
-	kill(group ? -root : root, number);
-	if (stops_by_default(root, number))
-		kill(root, SIGSTOP);
+	/* Sent to every process of the step: then the tree has it already. */
+	if (!everywhere)
+		kill(group ? -root : root, number);
+	stop_in_its_stead(number, everywhere || group ? 0 : root, everywhere ? 0 : root);
 }
 
-int tree_hold(struct session *session, int held, struct fault *fault)
+void tree_hold(struct session *session, int held)
 {
-	(void)fault;
 	session->tree.held = held;
 	if (!held && session->tree.ended)
 		end_relay(session, session->tree.status);
-	return 0;
 }
 
 static int is_our_child(pid_t pid)

@@ -81,7 +81,12 @@ class FakeAgent:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
+        if self.listener.fileno() < 0:
+            return
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self.listener.close()
         self.path.unlink(missing_ok=True)
         for peer in self.peers:

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Something of ours is missing or fails: a fresh job starts as without us, a job with an image
+never starts from scratch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import UID, wait_until
+
+FRESH = {"mode": "fresh", "last_pid": 299}
+
+
+def runs_unmanaged(bench, problem: str, **facts) -> None:
+    task = bench.script("echo $PPID; readlink /proc/self/ns/mnt; exit 6", **facts)
+    started = time.monotonic()
+    assert task.status() == 6 << 8
+    assert time.monotonic() - started < 14
+    assert task.text().split() == [str(task.process.pid), os.readlink("/proc/self/ns/mnt")]
+    assert problem in bench.note()
+    assert f"job=77\nuid={UID}\n" in bench.note()
+
+
+def test_no_socket(bench):
+    runs_unmanaged(bench, "couldn't reach the agent")
+
+
+def test_nobody_listens(bench):
+    bench.agent(**FRESH).listener.shutdown(2)
+    runs_unmanaged(bench, "Connection refused")
+
+
+def test_agent_is_silent(bench):
+    agent = bench.agent(**FRESH)
+    agent._serve = lambda peer: time.sleep(30)
+    runs_unmanaged(bench, "no answer from the agent: Connection timed out")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"mode": "dance"}, "names no mode"),
+        ({"reason": "x"}, "names no mode"),
+        ({"mode": "fresh", "private_tmp": "../x"}, "not a plain path"),
+        ({"mode": "fresh", "last_pid": "99999999"}, "not a PID"),
+        ({"mode": "fresh", "block_io_uring": "2"}, "not 0 or 1"),
+    ],
+)
+def test_answer_makes_no_sense(bench, answer, problem):
+    bench.agent(**answer)
+    runs_unmanaged(bench, problem)
+
+
+def test_no_libexec(bench):
+    bench.agent(**FRESH)
+    shutil.rmtree(bench.libexec)
+    runs_unmanaged(bench, "reclaim-init: No such file")
+
+
+def test_init_not_executable(bench):
+    bench.agent(**FRESH)
+    (bench.libexec / "reclaim-init").chmod(0o644)
+    runs_unmanaged(bench, "is not a program")
+
+
+def test_init_that_users_could_write(bench):
+    bench.agent(**FRESH)
+    (bench.libexec / "reclaim-init").chmod(0o777)
+    runs_unmanaged(bench, "others than root can write")
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nexit 1\n", "no program\n", "#!/bin/sh\nsleep 60\n"])
+def test_init_fails(bench, text):
+    bench.agent(**FRESH)
+    (bench.libexec / "reclaim-init").write_text(text)
+    runs_unmanaged(bench, "reclaim-init did not get ready")
+
+
+def test_mount_fails(bench):
+    """private_tmp below a file: reclaim-init says why, and the job does not notice."""
+    (bench.base / "file").write_text("")
+    bench.agent(**{**FRESH, "private_tmp": bench.base / "file/x"})
+    runs_unmanaged(bench, "Not a directory")
+
+
+def test_relay_missing_is_no_reason(bench):
+    """The relay's loop then runs where it is."""
+    agent = bench.agent(**FRESH)
+    (bench.libexec / "reclaim-relay").unlink()
+    task = bench.script("echo $$; sleep 0.5; exit 6")
+    agent.attached(77)
+    assert task.status() == 6 << 8
+    assert task.text() == "300\n"
+
+
+def image(bench, name: str = f"77.{UID}.1600000000", number: str = "3") -> None:
+    folder = bench.base / "store/lab" / name / number
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+
+
+def plugin_conf(bench, **more: str) -> None:
+    recorder = bench.base / "scontrol"
+    recorder.write_text(f"#!/bin/sh\necho \"$@\" >> {bench.base}/scontrol.log; env >> {bench.base}/env\n")
+    recorder.chmod(0o755)
+    values = {"store": bench.base / "store", "cluster": "lab", "restore_wait": 1,
+              "scontrol": recorder, "held_state": "special-exit", **more}  # fmt: skip
+    (bench.state / "plugin.conf").write_text("".join(f"{k}={v}\n" for k, v in values.items()))
+
+
+def asked(bench) -> str:
+    path = bench.base / "scontrol.log"
+    return path.read_text() if path.exists() else ""
+
+
+def parked(bench, wait: float = 12) -> None:
+    task = bench.script("echo started", restarts=1)
+    wait_until(lambda: "requeuehold" in asked(bench), wait)
+    assert task.process.poll() is None
+    os.kill(task.pid, signal.SIGCONT)
+    os.kill(task.pid, signal.SIGTERM)
+    assert task.status() == signal.SIGTERM
+    assert task.text() == ""
+
+
+def test_image_and_no_agent(bench):
+    image(bench)
+    plugin_conf(bench)
+    parked(bench)
+    assert asked(bench) == "update JobId=77 Requeue=1\nrequeuehold State=SpecialExit 77\n"
+    lines = (bench.base / "env").read_text().split("\n")
+    assert {line.split("=")[0] for line in lines if line} <= {"PATH", "LANG", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert "problem=couldn't reach the agent" in bench.note()
+
+
+def test_plain_hold_where_the_site_wants_it(bench):
+    image(bench)
+    plugin_conf(bench, held_state="held")
+    parked(bench)
+    assert "requeuehold 77\n" in asked(bench)
+
+
+def test_agent_comes_in_time(bench):
+    image(bench)
+    plugin_conf(bench, restore_wait="30")
+    task = bench.script("echo started", restarts=1)
+    time.sleep(1)
+    agent = bench.agent()
+    assert agent.attached(77)["mode"] == "restore"
+    assert asked(bench) == ""
+    assert task.process.poll() is None
+
+
+def test_agent_lost_while_a_restore_is_awaited(bench):
+    plugin_conf(bench)
+    agent = bench.agent(mode="restore", last_pid=20000)
+    task = bench.script("echo started", restarts=1)
+    agent.attached(77)
+    time.sleep(1.5)
+    assert asked(bench) == ""
+    agent.close()
+    wait_until(lambda: "requeuehold" in asked(bench))
+    assert task.text() == ""
+
+
+@pytest.mark.parametrize("break_it", ["libexec", "init"])
+def test_image_and_no_session(bench, break_it):
+    """Neither agent nor namespaces: still not from scratch."""
+    image(bench)
+    plugin_conf(bench)
+    if break_it == "libexec":
+        shutil.rmtree(bench.libexec)
+    else:
+        (bench.libexec / "reclaim-init").write_text("#!/bin/sh\nexit 1\n")
+    parked(bench)
+
+
+def test_agent_says_restore_and_no_session(bench):
+    plugin_conf(bench)
+    bench.agent(mode="restore", last_pid=20000)
+    shutil.rmtree(bench.libexec)
+    parked(bench)
+    assert "reclaim-init: No such file" in bench.note()
+
+
+@pytest.mark.parametrize("libexec", [True, False])
+def test_first_run_has_no_image(bench, libexec):
+    """Job ids are reused: what lies there is an older job's."""
+    image(bench)
+    plugin_conf(bench)
+    if not libexec:
+        shutil.rmtree(bench.libexec)
+    task = bench.script("echo started; exit 8")
+    assert task.status() == 8 << 8
+    assert task.text() == "started\n"
+    assert asked(bench) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [(f"78.{UID}.1", "1"), ("77.1.1", "1"), (f"77.{UID}", "1"), (f"77.{UID}.1", "tmp-1"),
+     (f"770.{UID}.1", "1")],
+)  # fmt: skip
+def test_images_of_others_do_not_count(bench, name, number):
+    image(bench, name, number)
+    plugin_conf(bench)
+    runs_unmanaged(bench, "couldn't reach the agent", restarts=1)
+
+
+def test_unfinished_image_does_not_count(bench):
+    image(bench)
+    plugin_conf(bench)
+    next((bench.base / "store").rglob("manifest.json")).unlink()
+    runs_unmanaged(bench, "couldn't reach the agent", restarts=1)
+
+
+def test_store_that_cannot_be_read_parks_a_restarted_job(bench):
+    plugin_conf(bench)
+    parked(bench)
+    assert f"couldn't look for images in {bench.base}/store" in bench.note()
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620])
+def test_plugin_conf_that_others_can_write(bench, mode):
+    """It can't be trusted, so it can't say that there is no image either."""
+    plugin_conf(bench)
+    (bench.state / "plugin.conf").chmod(mode)
+    task = bench.script("echo started", restarts=1)
+    time.sleep(1)
+    assert task.text() == ""
+    assert "not a file that only root can write" in bench.note()
+
+
+def test_note_is_roots_alone(bench):
+    runs_unmanaged(bench, "couldn't reach the agent")
+    path = bench.run / "missed"
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert (path / "77").stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in Path(path).iterdir()] == ["77"]
