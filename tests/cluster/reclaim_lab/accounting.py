@@ -5,7 +5,7 @@ from __future__ import annotations
 from reclaim_lab.node import Node
 
 ACCOUNT = "users"
-LEVELS = {"alice": "None", "bob": "None", "olga": "Operator", "slurm-reclaim": "Administrator"}
+PLAIN = ("alice", "bob")
 
 
 def set_up(ctl: Node, cluster: str) -> None:
@@ -23,9 +23,10 @@ def set_up(ctl: Node, cluster: str) -> None:
     users = ask("list", "user", "format=user")
     if ACCOUNT not in ask("list", "account", "format=account"):
         tell("add", "account", ACCOUNT, "Description=users", "Organization=lab")
-    plain = [name for name, level in LEVELS.items() if level == "None" and name not in users]
+    plain = [name for name in PLAIN if name not in users]
     if plain:
         tell("add", "user", ",".join(plain), f"Account={ACCOUNT}")
-    for name, level in LEVELS.items():
-        if level != "None" and name not in users:
-            tell("add", "user", name, f"Account={ACCOUNT}", f"AdminLevel={level}")
+    if "olga" not in users:
+        tell("add", "user", "olga", f"Account={ACCOUNT}", "AdminLevel=Operator")
+    if "slurm-reclaim" not in users:
+        tell("add", "user", "slurm-reclaim", "Account=root", "AdminLevel=Administrator")

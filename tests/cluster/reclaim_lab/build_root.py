@@ -6,18 +6,22 @@ mount and PID namespaces of its own, so a build that is killed leaves neither mo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from reclaim_lab import kernel
 from reclaim_lab.errors import LabError
 from reclaim_lab.host_pip import pip_settings
 from reclaim_lab.shell import tail
 
+# A killed `lab up` must not leave a build behind that writes where the next one does.
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -61,8 +65,9 @@ def build_in_root(build: Build, doing: str) -> None:
             **build.env,
         },
     }
-    inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
-              sys.executable, "-s", "-m", "reclaim_lab.build_root", json.dumps(spec)]  # fmt: skip
+    inside = [*DIES_WITH_US, "unshare", "--mount", "--pid", "--fork", "--kill-child",
+              "--propagation", "private", sys.executable, "-s", "-m", "reclaim_lab.build_root",
+              json.dumps(spec)]  # fmt: skip
     log = build.place / "log"
     with log.open("w") as output:
         rc = subprocess.run(
@@ -87,13 +92,12 @@ def _show(source: str, root: Path, inside: str) -> None:
     kernel.mount("", str(target), flags=flags)
 
 
-def _inside(spec: dict[str, object]) -> int:
-    place = Path(str(spec["place"]))
+def _inside(spec: dict[str, Any]) -> int:
+    place = Path(spec["place"])
     root = place / "root"
-    lowers = spec["lowers"]
-    shown = spec["shown"]
-    env = spec["env"]
-    assert isinstance(lowers, list) and isinstance(shown, dict) and isinstance(env, dict)
+    lowers: list[str] = spec["lowers"]
+    shown: dict[str, str] = spec["shown"]
+    env: dict[str, str] = spec["env"]
     options = f"lowerdir={':'.join(lowers)},upperdir={place}/tree,workdir={place}/work"
     kernel.mount("overlay", str(root), "overlay", options=options)
     made = [path for shown_at in shown.values() for path in _missing(root, shown_at)]
@@ -105,7 +109,7 @@ def _inside(spec: dict[str, object]) -> int:
         if os.path.exists(source):
             _show(source, root, inside)
     rc = subprocess.run(
-        ["chroot", str(root), "/bin/bash", "-euc", str(spec["script"])], env=env
+        ["chroot", str(root), "/bin/bash", "-euc", spec["script"]], env=env
     ).returncode
     for path in reversed(list(shown.values())):
         target = str(root / path.lstrip("/"))
@@ -125,10 +129,8 @@ def _missing(root: Path, inside: str) -> list[Path]:
 
 
 def _remove_mount_point(path: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):  # something else was written there: it stays
         path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
-    except OSError:
-        pass  # something else was written there: it stays
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ same names do not meet in Slurm's `slurm_n1`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -76,7 +77,8 @@ def swap_is_counted() -> bool:
     """Without it Slurm can't hold a job to its memory on a machine with swap, and must not try."""
     if version() == 1:
         return (MOUNT / "memory/memory.memsw.limit_in_bytes").exists()
-    return any(Path(h.mount_point).glob("*/memory.swap.max") for h in hierarchies() if h.controllers)
+    unified = [Path(h.mount_point) for h in hierarchies() if h.controllers]
+    return any(list(top.glob("*/memory.swap.max")) for top in unified)
 
 
 def create(lab: str, node: str) -> None:
@@ -127,6 +129,17 @@ def root_process_files(lab: str, node: str) -> list[str]:
     return [str(h.of(lab, node) / "cgroup.procs") for h in hierarchies()]
 
 
+def processes(lab: str, node: str | None = None) -> set[int]:
+    """Whatever lives in the lab's groups; nothing but its own can get there."""
+    found: set[int] = set()
+    for hierarchy in hierarchies():
+        top = Path(hierarchy.mount_point, PARENT, lab, *([node] if node else []))
+        for group in _bottom_up(top):
+            with contextlib.suppress(OSError):
+                found.update(map(int, (group / "cgroup.procs").read_text().split()))
+    return found - {0}
+
+
 def _bottom_up(top: Path) -> Iterator[Path]:
     for directory, _, _ in os.walk(top, topdown=False):
         yield Path(directory)
@@ -150,7 +163,5 @@ def remove(lab: str, node: str | None = None, patience: float = 5.0) -> None:
             if top.exists():
                 time.sleep(0.05)
         if node is None:
-            try:
+            with contextlib.suppress(OSError):  # another lab's are there
                 top.parent.rmdir()
-            except OSError:
-                pass  # another lab's are there

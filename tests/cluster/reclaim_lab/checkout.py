@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import tomllib
 from reclaim_lab.errors import LabError
 from reclaim_lab.places import CHECKOUT
 from reclaim_lab.shell import run
 
-INSTALLED = ("pyproject.toml", "README.md", "LICENSE", "slurm_reclaim", "spank", "systemd", "etc")
 
-
-def files() -> list[str]:
-    """Relative paths, sorted. A file deleted but not yet committed is left out."""
+def files(parts: Sequence[str]) -> list[str]:
+    """Of these parts. Relative paths, sorted. A file deleted but not yet committed is left out."""
     listed = run(
         ["git", "-c", "safe.directory=*", "-C", str(CHECKOUT), "ls-files", "-coz",
-         "--exclude-standard", "--", *INSTALLED],
+         "--exclude-standard", "--", *parts],
         doing="listing the files of this checkout",
     )  # fmt: skip
     found = {name for name in listed.split("\0") if name and (CHECKOUT / name).is_file()}
@@ -43,14 +43,10 @@ def copy_to(place: Path, names: list[str]) -> None:
 
 
 def project_table(table: str, key: str) -> list[str]:
-    """A list from pyproject.toml, read by an interpreter that surely has tomllib."""
+    """A list from pyproject.toml."""
     path = CHECKOUT / "pyproject.toml"
     if not path.exists():
         return []
-    try:
-        import tomllib
-    except ImportError as error:
-        raise LabError("reading pyproject.toml needs Debian 12's Python 3.11 or later") from error
     try:
         value = tomllib.loads(path.read_text()).get(table, {}).get(key, [])
     except tomllib.TOMLDecodeError as error:

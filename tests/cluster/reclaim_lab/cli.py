@@ -7,19 +7,23 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING, NoReturn
 
 from reclaim_lab.errors import LabError
 from reclaim_lab.places import LabPlaces, node_names
 from reclaim_lab.shell import say
+
+if TYPE_CHECKING:
+    from reclaim_lab.cluster import Cluster
 
 _EXEC_USAGE = "usage: lab [--name NAME] exec NODE [--user NAME] [--] CMD..."
 
 
 def main(arguments: list[str]) -> int:
     try:
-        command = _without_name(arguments)
-        if command[1][:1] == ["exec"]:
-            return _exec(command[0], command[1][1:])
+        lab, words = _without_name(arguments)
+        if words[:1] == ["exec"]:
+            _exec(lab, words[1:])
         return _other(arguments)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
@@ -37,7 +41,7 @@ def _without_name(arguments: list[str]) -> tuple[str, list[str]]:
     return "lab", arguments
 
 
-def _exec(lab: str, words: list[str]) -> int:
+def _exec(lab: str, words: list[str]) -> NoReturn:
     """Does not return when all is well: this process becomes the command."""
     from reclaim_lab.node import Node  # only what is needed: tests call this hundreds of times
 
@@ -95,14 +99,15 @@ def _parser() -> argparse.ArgumentParser:
 def _other(arguments: list[str]) -> int:
     from reclaim_lab.cluster import Cluster
     from reclaim_lab.layers import locked
-    from reclaim_lab.places import run_dir
+    from reclaim_lab.places import cache_dir
 
     options = _parser().parse_args(arguments)
     cluster = Cluster(options.name)
     if options.command in ("status", "logs"):
         return _status(cluster) if options.command == "status" else _logs(cluster, options)
     started = time.monotonic()
-    with locked(run_dir() / f".{options.name}.lock", f"another command on lab {options.name}"):
+    lock = cache_dir() / "locks" / f"lab-{options.name}"
+    with locked(lock, f"another command on lab {options.name}"):
         if options.command == "up":
             cluster.up(options.nodes, options.gpus)
             names = ", ".join(node_names(cluster.settings().nodes))
@@ -121,7 +126,7 @@ def _other(arguments: list[str]) -> int:
     return 0
 
 
-def _daemon(cluster, options: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
+def _daemon(cluster: Cluster, options: argparse.Namespace) -> None:
     from reclaim_lab import daemons
 
     node = cluster.node(options.node)
@@ -134,11 +139,13 @@ def _daemon(cluster, options: argparse.Namespace) -> None:  # type: ignore[no-un
         raise LabError(f"{daemon.name}.service is not installed on {node.name}")
 
 
-def _logs(cluster, options: argparse.Namespace) -> int:  # type: ignore[no-untyped-def]
+def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     from reclaim_lab import daemons
 
     node, daemon = cluster.node(options.node), daemons.by_name(options.daemon)
-    shown = [path for path in dict.fromkeys([daemon.log, daemon.output]) if node.path(path).exists()]
+    shown = [
+        path for path in dict.fromkeys([daemon.log, daemon.output]) if node.path(path).exists()
+    ]
     if not shown:
         raise LabError(f"{daemon.name} has written no log on {node.name}")
     for path in shown:
@@ -146,7 +153,7 @@ def _logs(cluster, options: argparse.Namespace) -> int:  # type: ignore[no-untyp
     return 0
 
 
-def _status(cluster) -> int:  # type: ignore[no-untyped-def]
+def _status(cluster: Cluster) -> int:
     from reclaim_lab import daemons
 
     up = True

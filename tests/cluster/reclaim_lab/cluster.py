@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -65,7 +66,7 @@ class Cluster:
         )
         wanted = node_names(after.nodes)
         lowers = install.base_layers()
-        tree = Tree(install.installed_layer(lowers), self._files(after))
+        tree = Tree(install.installed_layers(lowers), self._files(after))
         for node in self._recorded():
             # Layers and devices are given at boot; a node that is not wanted any more goes.
             if node.name not in wanted or not self._booted_with(node, lowers, after):
@@ -99,22 +100,19 @@ class Cluster:
         lowers = install.base_layers()
         if not all(self._booted_with(node, lowers, settings) for node in running):
             raise LabError("the image changed (new dependencies?): run `lab up`, it reboots nodes")
-        tree = Tree(install.installed_layer(lowers), self._files(settings))
+        tree = Tree(install.installed_layers(lowers), self._files(settings))
         self._bring_up(running, lowers, settings, tree)
         self._tell_troubles()
 
     def down(self, purge: bool) -> None:
-        _each(lambda node: node.kill(), self._recorded())
-        # Also of nodes whose boot was cut short: by name, wherever this lab's could be.
-        for name in node_names(self.settings().nodes):
-            network.unplug(self.places, name)
+        # Every node there is a trace of, on record or not: its boot may have been cut short.
+        names = {*node_names(self.settings().nodes), *(node.name for node in self._recorded())}
+        _each(lambda node: node.kill(), [Node(self.places, name) for name in sorted(names)])
         network.remove_switch(self.places)
         cgroups.remove(self.places.name)
         shutil.rmtree(self.places.run, ignore_errors=True)
-        try:
+        with contextlib.suppress(OSError):  # other labs are there
             run_dir().rmdir()
-        except OSError:
-            pass  # other labs are there
         if purge:
             shutil.rmtree(self.places.state, ignore_errors=True)
 
@@ -134,7 +132,7 @@ class Cluster:
                 was_up = node.init() is not None
                 self._remember_lowers(node, lowers)
                 node.boot(lowers, settings.gpus)
-                changed = node_tree.apply(node, tree) if tree else set()
+                changed = self._lay_over(node, tree) if tree else set()
                 if was_up:
                     for daemon in daemons.touched_by(changed):
                         daemons.stop(node, daemon)
@@ -145,6 +143,9 @@ class Cluster:
                 raise
 
         _each(bring_up, nodes)
+
+    def _lay_over(self, node: Node, tree: Tree) -> set[str]:
+        return node_tree.apply(node, tree, install.left_out_on(node.name))
 
     def _start_daemons(
         self, node: Node, slurmctld_up: threading.Event, failed: threading.Event
@@ -175,10 +176,11 @@ class Cluster:
 
     def _wait_for_nodes(self, names: list[str], patience: float = 60.0) -> None:
         ctl = Node(self.places, "ctl")
-        if ctl.init() is None:
+        if ctl.init() is None or not daemons.pid_of(ctl, daemons.by_name("slurmctld")):
             return
         deadline = time.monotonic() + patience
-        fine = {"idle", "mixed", "allocated", "completing", "planned"}
+        # Drained is what somebody asked for, and stays.
+        fine = {"idle", "mixed", "allocated", "completing", "planned", "drained", "draining"}
         while True:
             said = ctl.ask(["sinfo", "-hN", "-p", "main", "-o", "%N %T"]) or ""
             states = dict(line.split() for line in said.splitlines() if line)
@@ -246,7 +248,7 @@ class Cluster:
             known = json.loads(self._boot_record(node).read_text())
         except (OSError, ValueError):
             return False
-        return known == {"lowers": [str(p) for p in lowers], "gpus": settings.gpus}
+        return bool(known == {"lowers": [str(p) for p in lowers], "gpus": settings.gpus})
 
     def _lowers_of(self, node: Node) -> list[Path]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -29,7 +30,7 @@ class Daemon:
     user: str = "root"
     prepare: str = ""
     pidfile: str = ""
-    """Where it writes its pid itself; `scontrol reconfigure` gives slurmctld and slurmd new ones."""
+    """Where it writes its pid itself: `scontrol reconfigure` gives Slurm's daemons new ones."""
     ready: Callable[[Node], bool] | None = None
     patience: float = 60.0
 
@@ -72,7 +73,8 @@ DAEMONS = [
            prepare="install -d -o mysql -g root -m 755 /run/mysqld",
            ready=_answers("mariadb-admin", "--silent", "ping")),
     Daemon("slurmdbd", True, False, ("/usr/sbin/slurmdbd", "-D"), user="slurm",
-           prepare=_slurm_dirs() + "\ninstall -o slurm -g slurm -m 644 /dev/null /var/log/slurmdbd.log"
+           prepare=_slurm_dirs()
+                   + "\ntouch /var/log/slurmdbd.log; chown slurm /var/log/slurmdbd.log"
                    "\nmariadb -e \"CREATE DATABASE IF NOT EXISTS slurm_acct_db;"
                    " CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED VIA unix_socket;"
                    " GRANT ALL ON slurm_acct_db.* TO slurm@localhost\"",
@@ -101,7 +103,10 @@ def by_name(name: str) -> Daemon:
 def touched_by(changed: set[str]) -> list[Daemon]:
     """Which daemons must be started anew when these files of their node were changed."""
     found = []
-    if any(name.startswith(("opt/slurm-reclaim", "usr/", "etc/slurm-reclaim")) for name in changed):
+    if any(
+        name.startswith(("opt/slurm-reclaim", "usr/", "etc/slurm-reclaim", "etc/systemd"))
+        for name in changed
+    ):
         found += ["reclaim-agent", "reclaimd"]
     # slurmd keeps the plugins it has loaded; slurmctld loads none of ours.
     if any(name.startswith("etc/slurm/") or name.endswith(".so") for name in changed):
@@ -112,11 +117,11 @@ def touched_by(changed: set[str]) -> list[Daemon]:
 
 
 def unit_of(node: Node, daemon: Daemon) -> units.Unit | None:
-    try:
-        text = node.path(f"/usr/lib/systemd/system/{daemon.name}.service").read_text()
-    except OSError:
-        return None
-    return units.parse(f"{daemon.name}.service", text)
+    for directory in ("/etc/systemd/system", "/usr/lib/systemd/system"):
+        with contextlib.suppress(OSError):
+            text = node.path(f"{directory}/{daemon.name}.service").read_text()
+            return units.parse(f"{daemon.name}.service", text)
+    return None
 
 
 def pid_of(node: Node, daemon: Daemon) -> int | None:
@@ -177,9 +182,7 @@ def start(node: Node, daemon: Daemon) -> bool:
     return True
 
 
-def _is_ready(
-    node: Node, daemon: Daemon, ready: units.ReadySocket | None, deadline: float
-) -> bool:
+def _is_ready(node: Node, daemon: Daemon, ready: units.ReadySocket | None, deadline: float) -> bool:
     if ready:
         return ready.wait(deadline) == "ready"
     if daemon.ready is None or daemon.ready(node):

@@ -9,19 +9,20 @@ import sys
 from pathlib import Path
 
 from reclaim_lab import host_apt, layers
-from reclaim_lab.build_root import Build, build_in_root
+from reclaim_lab.build_root import DIES_WITH_US, Build, build_in_root
 from reclaim_lab.errors import LabError
 from reclaim_lab.shell import tail
 
 SUITE = "trixie"
 
-PACKAGES = """
+_PACKAGE_LINES = """
 slurm-wlm slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin libslurm-dev
 slurm-wlm-basic-plugins-dev libpam-slurm-adopt mariadb-server munge libmunge2 libmunge-dev
 gcc make libc6-dev pkg-config python3 python3-dev python3-venv python3-pip
 systemd bash procps psmisc iproute2 iputils-ping util-linux mount libcap2-bin strace lsof
 sqlite3 curl jq less ca-certificates openssh-client openssh-server debian-archive-keyring
-""".split()
+"""
+PACKAGES = _PACKAGE_LINES.split()
 
 # CRIU 4.1.1 of trixie can't dump TCP sockets on kernels >= 6.16.
 FROM_TESTING = ["criu", "python3-pycriu"]
@@ -72,8 +73,8 @@ def _build_base(place: Path) -> None:
     (place / "testing").write_text(PREFERENCES)
     (place / "hook").write_text(f"#!/bin/sh\n{_HOOK}")
     (place / "hook").chmod(0o755)
-    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap",
-            "--mode=root", "--variant=minbase", "--format=directory",
+    argv = [*DIES_WITH_US, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
+            "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
             f"--include={','.join(PACKAGES)}",
             "--include=" + ",".join(f"{package}/testing" for package in FROM_TESTING),
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
@@ -83,7 +84,7 @@ def _build_base(place: Path) -> None:
             "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
             f"--setup-hook=copy-in {place}/testing /etc/apt/preferences.d",
-            f"--essential-hook=mkdir -p \"$1/etc/mysql/mariadb.conf.d\"",
+            "--essential-hook=mkdir -p \"$1/etc/mysql/mariadb.conf.d\"",
             f"--essential-hook=copy-in {place}/99-lab.cnf /etc/mysql/mariadb.conf.d",
             f"--customize-hook={place}/hook",
             SUITE, f"{place}/tree",

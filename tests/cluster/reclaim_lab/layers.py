@@ -40,7 +40,9 @@ def locked(path: Path, waiting_for: str) -> Iterator[None]:
         yield
 
 
-def ensure(kind: str, key: str, build: Callable[[Path], None], what: str) -> Path:
+def ensure(
+    kind: str, key: str, build: Callable[[Path], None], what: str, keep_days: float = 14.0
+) -> Path:
     """The layer of this kind and key; `build` fills the directory `tree` of the one it gets."""
     place = cache_dir() / "layers" / f"{kind}-{key}"
     if place.is_dir():
@@ -64,7 +66,7 @@ def ensure(kind: str, key: str, build: Callable[[Path], None], what: str) -> Pat
         os.rename(tree, place)
         shutil.rmtree(unfinished, ignore_errors=True)
         say(f"built {what} in {time.monotonic() - started:.0f} s")
-        _forget_old(kind, keep=place)
+        _forget_old(kind, place, keep_days)
     return place
 
 
@@ -72,7 +74,7 @@ def _touch(place: Path) -> None:
     os.utime(place)
 
 
-def _forget_old(kind: str, keep: Path, days: float = 14.0) -> None:
+def _forget_old(kind: str, keep: Path, days: float) -> None:
     """Layers nobody has asked for in a while; a running lab asks at every `up`."""
     for old in keep.parent.glob(f"{kind}-*"):
         if old != keep and old.stat().st_mtime < time.time() - days * 86400:

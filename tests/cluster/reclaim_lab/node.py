@@ -56,8 +56,9 @@ class Node:
         for part in ("upper", "work", "root"):
             (disk / part).mkdir(parents=True, exist_ok=True)
         self.places.run.mkdir(parents=True, exist_ok=True)
+        self._kill_stray()
         network.plug_in(self.places, self.name)
-        cgroups.remove(self.places.name, self.name)  # left by a boot that was cut short
+        cgroups.remove(self.places.name, self.name)
         cgroups.create(self.places.name, self.name)
         spec = BootSpec(
             node=self.name,
@@ -90,9 +91,17 @@ class Node:
         network.cut_cable(self.places, self.name)
         if process and not process.kill():
             raise LabError(f"{self.name} (init {process.pid}) is still there 20 s after SIGKILL")
+        self._kill_stray()
         self._record.unlink(missing_ok=True)
         network.unplug(self.places, self.name)
         cgroups.remove(self.places.name, self.name)
+
+    def _kill_stray(self) -> None:
+        """Of a boot that was cut short before its init was on record."""
+        for pid in cgroups.processes(self.places.name, self.name):
+            stray = Process.of(pid)
+            if stray and pid != os.getpid():
+                stray.kill()
 
     # --- running things on it
 

@@ -45,15 +45,14 @@ class File:
 
 @dataclass(frozen=True)
 class Tree:
-    layer: Path
+    layers: list[Path]
     files: dict[str, File]
 
-    def digests(self) -> dict[str, str]:
+    def digests(self, left_out: Iterable[str]) -> dict[str, str]:
         """Every file to be on the node, with a digest of what matters about it."""
         found: dict[str, str] = {}
-        for path in sorted(self.layer.rglob("*")):
-            name = str(path.relative_to(self.layer))
-            if not _sent(name):
+        for name, path in self._layered().items():
+            if not _sent(name) or name in left_out:
                 continue
             if path.is_symlink():
                 found[name] = _digest(os.readlink(path).encode(), "link")
@@ -65,7 +64,15 @@ class Tree:
             found[name] = _digest(file.text, f"{file.mode:o}")
         return found
 
+    def _layered(self) -> dict[str, Path]:
+        return {
+            str(path.relative_to(layer)): path
+            for layer in self.layers
+            for path in sorted(layer.rglob("*"))
+        }
+
     def archive(self, names: Iterable[str]) -> bytes:
+        layered = self._layered()
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in sorted(names):
@@ -75,7 +82,7 @@ class Tree:
                     info.size, info.mode = len(file.text), file.mode
                     archive.addfile(info, io.BytesIO(file.text))
                 else:
-                    archive.add(self.layer / name, name, recursive=False)
+                    archive.add(layered[name], name, recursive=False)
         return buffer.getvalue()
 
 
@@ -87,9 +94,9 @@ def _sent(name: str) -> bool:
     return not any(name == left or name.startswith(left + "/") for left in _NOT_SENT)
 
 
-def apply(node: Node, tree: Tree) -> set[str]:
+def apply(node: Node, tree: Tree, left_out: Iterable[str]) -> set[str]:
     """Names of the files that were changed on the node's disk; empty when it had them all."""
-    wanted = tree.digests()
+    wanted = tree.digests(left_out)
     try:
         had: dict[str, str] = json.loads(node.path(KEPT).read_text())
     except (OSError, ValueError):

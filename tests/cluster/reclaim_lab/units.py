@@ -50,7 +50,9 @@ class Unit:
     def environment(self) -> dict[str, str]:
         env: dict[str, str] = {}
         for line in self.settings.get("Environment", []):
-            env.update(word.split("=", 1) for word in shlex.split(line) if "=" in word)
+            for name, equals, value in (word.partition("=") for word in shlex.split(line)):
+                if equals:
+                    env[name] = value
         for key, (base, variable) in _DIRECTORIES.items():
             names = " ".join(self.settings.get(key, [])).split()
             if names:
