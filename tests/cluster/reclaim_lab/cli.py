@@ -20,12 +20,17 @@ _EXEC_USAGE = "usage: lab [--name NAME] exec NODE [--user NAME] [--] CMD..."
 
 
 def main(arguments: list[str]) -> int:
+    # Directories made here become roots and homes that users of the nodes must be able to enter.
+    os.umask(0o022)
     try:
         lab, words = _without_name(arguments)
         if words[:1] == ["exec"]:
             _exec(lab, words[1:])
         return _other(arguments)
     except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -238,7 +238,8 @@ def _as_user(launch: _Launch, node: Node) -> list[str]:
 def _spawn(node: Node, daemon: Daemon, launch: _Launch) -> None:
     command = shlex.join(_as_user(launch, node))
     script = (
-        f"set -eu\ncd /\n{launch.before}\numask {launch.umask}\n"
+        # Whoever starts the lab may have fewer open files than systemd would allow.
+        f'set -eu\ncd /\nulimit -n "$(ulimit -Hn)"\n{launch.before}\numask {launch.umask}\n'
         f"setsid -- {command} </dev/null >>{daemon.output} 2>&1 &\necho $!"
     )
     try:

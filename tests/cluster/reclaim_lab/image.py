@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from reclaim_lab import host_apt, layers
@@ -46,13 +45,10 @@ performance_schema = off
 bind_address = 127.0.0.1
 """
 
+# Enough to make venvs for the base root while that is still being built.
+BUILDER_PACKAGES = ["python3", "python3-venv", "ca-certificates"]
+
 JUPYTER = ["jupyterlab", "jupyterhub", "batchspawner", "ipykernel", "numpy"]
-
-
-def base_root() -> Path:
-    key = layers.digest(SUITE, PACKAGES, FROM_TESTING, PREFERENCES, USERS, MARIADB_CONF, _HOOK)
-    return layers.ensure("base", key, _build_base, f"the Debian {SUITE} root (about a minute)")
-
 
 _HOOK = r"""
 set -eu
@@ -67,31 +63,61 @@ mkdir -p "$1"/shared "$1"/etc/slurm "$1"/root
 """
 
 
+def _base_key() -> str:
+    return layers.digest(SUITE, PACKAGES, FROM_TESTING, PREFERENCES, USERS, MARIADB_CONF, _HOOK)
+
+
+def base_root() -> Path:
+    return layers.ensure("base", _base_key(), _build_base, f"the Debian {SUITE} root")
+
+
+def _root_for_venvs() -> Path:
+    """The base root where it is there; else a small one with the same Python, ready much sooner."""
+    if layers.place("base", _base_key()).is_dir():
+        return base_root()
+    key = layers.digest(SUITE, BUILDER_PACKAGES)
+    return layers.ensure("builder", key, _build_builder, "a small root for the venvs")
+
+
+def _build_builder(place: Path) -> None:
+    _mmdebstrap(place, BUILDER_PACKAGES, [], [SUITE, f"{SUITE}-updates"])
+
+
 def _build_base(place: Path) -> None:
-    mirror = host_apt.debian_mirror(host_apt.host_sources())
     (place / "99-lab.cnf").write_text(MARIADB_CONF)
     (place / "testing").write_text(PREFERENCES)
     (place / "hook").write_text(f"#!/bin/sh\n{_HOOK}")
     (place / "hook").chmod(0o755)
-    argv = [*DIES_WITH_US, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
-            "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
-            f"--include={','.join(PACKAGES)}",
-            "--include=" + ",".join(f"{package}/testing" for package in FROM_TESTING),
-            "--aptopt=Acquire::Check-Valid-Until \"false\"",
-            "--aptopt=APT::Install-Recommends \"false\"",
-            *(f"--aptopt={line}" for line in host_apt.apt_settings()),
-            "--dpkgopt=force-unsafe-io",
-            "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
-            "--dpkgopt=path-exclude=/usr/share/locale/*",
-            f"--setup-hook=copy-in {place}/testing /etc/apt/preferences.d",
-            "--essential-hook=mkdir -p \"$1/etc/mysql/mariadb.conf.d\"",
-            f"--essential-hook=copy-in {place}/99-lab.cnf /etc/mysql/mariadb.conf.d",
-            f"--customize-hook={place}/hook",
-            SUITE, f"{place}/tree",
-            *(host_apt.source_line(mirror, suite)
-              for suite in (SUITE, f"{SUITE}-updates", "testing"))]  # fmt: skip
+    more = [
+        "--include=" + ",".join(f"{package}/testing" for package in FROM_TESTING),
+        f"--setup-hook=copy-in {place}/testing /etc/apt/preferences.d",
+        '--essential-hook=mkdir -p "$1/etc/mysql/mariadb.conf.d"',
+        f"--essential-hook=copy-in {place}/99-lab.cnf /etc/mysql/mariadb.conf.d",
+        f"--customize-hook={place}/hook",
+    ]
+    _mmdebstrap(place, PACKAGES, more, [SUITE, f"{SUITE}-updates", "testing"])
+
+
+def _mmdebstrap(place: Path, packages: list[str], more: list[str], suites: list[str]) -> None:
+    mirror = host_apt.debian_mirror(host_apt.host_sources())
     if Path("/etc/apt/auth.conf.d").is_dir():
-        argv.insert(-4, "--setup-hook=copy-in /etc/apt/auth.conf.d /etc/apt")
+        more = ["--setup-hook=copy-in /etc/apt/auth.conf.d /etc/apt", *more]
+    argv = [
+        *DIES_WITH_US,
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
+        f"--include={','.join(packages)}",
+        '--aptopt=Acquire::Check-Valid-Until "false"',
+        '--aptopt=APT::Install-Recommends "false"',
+        *(f"--aptopt={line}" for line in host_apt.apt_settings()),
+        "--dpkgopt=force-unsafe-io",
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+        "--dpkgopt=path-exclude=/usr/share/man/*",
+        "--dpkgopt=path-exclude=/usr/share/locale/*",
+        *more,
+        *(SUITE, f"{place}/tree"),
+        *(host_apt.source_line(mirror, suite) for suite in suites),
+    ]
     users = " ".join(f"{name}:{uid}" for name, uid in USERS.items())
     log = place / "log"
     with log.open("w") as output:
@@ -108,7 +134,7 @@ def _build_base(place: Path) -> None:
         raise LabError(f"mmdebstrap failed: {said} (all in {log})")
 
 
-def jupyter_layer(base: Path) -> Path:
+def jupyter_layer() -> Path:
     # Compiling with all cores afterwards is faster than pip's own.
     script = (
         "python3 -m venv /opt/jupyter\n"
@@ -117,12 +143,14 @@ def jupyter_layer(base: Path) -> Path:
     )
 
     def build(place: Path) -> None:
-        build_in_root(Build([base], script, place), "installing Jupyter")
+        build_in_root(Build([_root_for_venvs()], script, place), "installing Jupyter")
 
-    return layers.ensure("jupyter", layers.digest(base.name, script), build, "the Jupyter layer")
+    return layers.ensure(
+        "jupyter", layers.digest(f"base-{_base_key()}", script), build, "the Jupyter layer"
+    )
 
 
-def dependency_layer(base: Path, dependencies: list[str], build_requires: list[str]) -> Path:
+def dependency_layer(dependencies: list[str], build_requires: list[str]) -> Path:
     """The project's venv without the project, and a second one that can build its wheel.
 
     Two, since what builds a wheel must not be importable by what runs.
@@ -137,15 +165,13 @@ def dependency_layer(base: Path, dependencies: list[str], build_requires: list[s
         script = script.replace("/opt/slurm-reclaim/bin/pip install -q \n", ":\n")
 
     def build(place: Path) -> None:
-        build_in_root(Build([base], script, place), "installing the project's dependencies")
+        build_in_root(
+            Build([_root_for_venvs()], script, place), "installing the project's dependencies"
+        )
 
-    key = layers.digest(base.name, script)
+    key = layers.digest(f"base-{_base_key()}", script)
     return layers.ensure("dependencies", key, build, "the layer of the project's dependencies")
 
 
 def _quoted(words: list[str]) -> str:
     return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-
-
-if __name__ == "__main__":
-    print(base_root(), file=sys.stdout)

@@ -107,14 +107,14 @@ job_name = ["spawner-jupyterhub"]
 
 def base_layers() -> list[Path]:
     """Lower layers of every node, topmost first."""
-    base = image.base_root()
     dependencies = checkout.project_table("project", "dependencies")
     build_requires = checkout.project_table("build-system", "requires")
     makers: list[Callable[[], Path]] = [
-        lambda: image.dependency_layer(base, dependencies, build_requires),
-        lambda: image.jupyter_layer(base),
+        lambda: image.dependency_layer(dependencies, build_requires),
+        image.jupyter_layer,
+        image.base_root,
     ]
-    return [*_at_once(makers), base]
+    return _at_once(makers)
 
 
 def installed_layers(lowers: list[Path]) -> list[Path]:

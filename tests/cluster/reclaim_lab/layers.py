@@ -40,17 +40,21 @@ def locked(path: Path, waiting_for: str) -> Iterator[None]:
         yield
 
 
+def place(kind: str, key: str) -> Path:
+    return cache_dir() / "layers" / f"{kind}-{key}"
+
+
 def ensure(
     kind: str, key: str, build: Callable[[Path], None], what: str, keep_days: float = 14.0
 ) -> Path:
     """The layer of this kind and key; `build` fills the directory `tree` of the one it gets."""
-    place = cache_dir() / "layers" / f"{kind}-{key}"
-    if place.is_dir():
-        _touch(place)
-        return place
-    with locked(cache_dir() / "locks" / kind, f"another lab that builds {what}"):
-        if place.is_dir():
-            return place
+    there = place(kind, key)
+    if there.is_dir():
+        os.utime(there)
+        return there
+    with locked(cache_dir() / "locks" / kind, f"the build of {what}"):
+        if there.is_dir():
+            return there
         unfinished = cache_dir() / "building" / kind
         if unfinished.exists():
             shutil.rmtree(unfinished)  # of a build that was killed: we hold its lock
@@ -62,16 +66,12 @@ def ensure(
         tree = unfinished / "tree"
         if not tree.is_dir():
             raise LabError(f"building {what} left nothing behind")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(tree, place)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(tree, there)
         shutil.rmtree(unfinished, ignore_errors=True)
         say(f"built {what} in {time.monotonic() - started:.0f} s")
-        _forget_old(kind, place, keep_days)
-    return place
-
-
-def _touch(place: Path) -> None:
-    os.utime(place)
+        _forget_old(kind, there, keep_days)
+    return there
 
 
 def _forget_old(kind: str, keep: Path, days: float) -> None:
