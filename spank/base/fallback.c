@@ -30,7 +30,7 @@ static void take(struct fallback *fallback, const char *key, const char *value)
 	else if (strcmp(key, "slurm_conf") == 0 && plain_path(value))
 		strcpy(fallback->slurm_conf, value);
 	else if (strcmp(key, "held_state") == 0)
-		fallback->special_exit = strcmp(value, "special-exit") == 0;
+		fallback->special_exit = strcmp(value, "SpecialExit") == 0;
 	else if (strcmp(key, "restore_wait") == 0) {
 		char whole[32];
 

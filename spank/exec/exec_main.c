@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "../base/cgroup.h"
@@ -49,6 +50,9 @@ static int run(const struct request *request, struct fault *fault)
 		fault_set(fault, "couldn't change to /: %s", strerror(errno));
 		return CANT_START;
 	}
+	/* SIGKILL can't be passed on, but it must not leave the command running without us. */
+	if (request->join_pid_ns || request->has_offsets)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	default_signals();
 	close_all_but(request->kept, request->kept_count);
 	execve(request->command[0], request->command, environment);

@@ -23,7 +23,10 @@ from fake_agent import FakeAgent  # noqa: E402
 
 UID = 65533
 # LeakSanitizer needs ptrace and threads in places where we have neither.
-SANITIZER = {"ASAN_OPTIONS": "detect_leaks=0:log_path=/tmp/spank-asan", "UBSAN_OPTIONS": "halt_on_error=1"}
+SANITIZER = {
+    "ASAN_OPTIONS": "detect_leaks=0:log_path=/tmp/spank-asan",
+    "UBSAN_OPTIONS": "halt_on_error=1",
+}
 
 
 @pytest.fixture(scope="session")

@@ -190,6 +190,7 @@ def test_limits(run):
         want = Path(f"/proc/{sleeper.pid}/limits").read_text()
         got = run("--rlimits-of", str(sleeper.pid), *USER, "--", "/bin/cat", "/proc/self/limits")
         assert got.stdout == want
+
         # The other way round the hard limit may be out of reach: no reason to fail.
         def lowest() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (50, 60))
@@ -245,6 +246,20 @@ def test_signals_through_the_fork(build, session):
     assert process.stdout.readline() == "usr1\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 4
+
+
+def test_killed_with_its_command(build, session):
+    """What the agent does when a dump takes too long; also with capabilities kept over exec."""
+    init, _ = session
+    process = subprocess.Popen(
+        [build / "reclaim-exec", "--join", f"{init}:pid", *USER, "--caps", "sys_ptrace",
+         "--", "/bin/sleep", "60"],
+    )  # fmt: skip
+    command = wait_until(lambda: children(process.pid))[0]
+    wait_until(lambda: b"/bin/sleep" in Path(f"/proc/{command}/cmdline").read_bytes()[:10])
+    process.kill()
+    process.wait()
+    wait_until(lambda: not Path(f"/proc/{command}").exists())
 
 
 def test_end_of_output_is_the_commands(build, session):

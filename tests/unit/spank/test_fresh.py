@@ -163,7 +163,9 @@ def test_end_takes_every_process_along(bench):
     assert task.status() == 0
     wait_until(lambda: not Path(f"/proc/{init}").exists())
     assert not any(
-        b"sleep\x001234" in p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()
+        b"sleep\x001234" in p.read_bytes()
+        for p in Path("/proc").glob("[0-9]*/cmdline")
+        if p.exists()
     )
 
 

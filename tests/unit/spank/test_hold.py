@@ -91,7 +91,7 @@ def test_tree_restored_in_place(bench):
 def test_signals_go_to_the_restored_root(bench):
     agent, task, child, init = held(bench)
     kill_tree(agent, child)
-    root = inside(bench, init, "trap \"exit 11\" TERM; while :; do sleep 0.05; done")
+    root = inside(bench, init, 'trap "exit 11" TERM; while :; do sleep 0.05; done')
     agent.order(77, cmd="root", pid=root)
     time.sleep(0.2)
     os.kill(task.pid, signal.SIGTERM)

@@ -106,10 +106,12 @@ def image(bench, name: str = f"77.{UID}.1600000000", number: str = "3") -> None:
 
 def plugin_conf(bench, **more: str) -> None:
     recorder = bench.base / "scontrol"
-    recorder.write_text(f"#!/bin/sh\necho \"$@\" >> {bench.base}/scontrol.log; env >> {bench.base}/env\n")
+    recorder.write_text(
+        f'#!/bin/sh\necho "$@" >> {bench.base}/scontrol.log; env >> {bench.base}/env\n'
+    )
     recorder.chmod(0o755)
     values = {"store": bench.base / "store", "cluster": "lab", "restore_wait": 1,
-              "scontrol": recorder, "held_state": "special-exit", **more}  # fmt: skip
+              "scontrol": recorder, "held_state": "SpecialExit", **more}  # fmt: skip
     (bench.state / "plugin.conf").write_text("".join(f"{k}={v}\n" for k, v in values.items()))
 
 
@@ -134,13 +136,20 @@ def test_image_and_no_agent(bench):
     parked(bench)
     assert asked(bench) == "update JobId=77 Requeue=1\nrequeuehold State=SpecialExit 77\n"
     lines = (bench.base / "env").read_text().split("\n")
-    assert {line.split("=")[0] for line in lines if line} <= {"PATH", "LANG", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert {line.split("=")[0] for line in lines if line} <= {
+        "PATH",
+        "LANG",
+        "PWD",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    }
     assert "problem=couldn't reach the agent" in bench.note()
 
 
 def test_plain_hold_where_the_site_wants_it(bench):
     image(bench)
-    plugin_conf(bench, held_state="held")
+    plugin_conf(bench, held_state="")
     parked(bench)
     assert "requeuehold 77\n" in asked(bench)
 
