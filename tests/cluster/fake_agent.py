@@ -8,14 +8,15 @@ appended to a log as JSON lines, and `--order` sends one command to a job of a r
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 Message = dict[str, str]
 
@@ -24,9 +25,7 @@ def encode(message: Message) -> bytes:
     lines = []
     for key, value in message.items():
         raw = str(value).encode("utf-8", "surrogateescape")
-        text = b"".join(
-            b"%%%02X" % c if c < 0x20 or c in (0x7F, 0x25) else bytes([c]) for c in raw
-        )
+        text = b"".join(b"%%%02X" % c if c < 0x20 or c in (0x7F, 0x25) else bytes([c]) for c in raw)
         lines.append(key.encode() + b"=" + text + b"\n")
     return b"".join(lines) + b"\n"
 
@@ -83,19 +82,17 @@ class FakeAgent:
     def close(self) -> None:
         if self.listener.fileno() < 0:
             return
-        try:
+        with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self.listener.close()
         self.path.unlink(missing_ok=True)
         for peer in self.peers:
-            try:
+            with contextlib.suppress(OSError):
                 peer.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
-    def wait(self, match: Callable[[Message], bool], timeout: float = 10, after: int = 0) -> Message:
+    def wait(
+        self, match: Callable[[Message], bool], timeout: float = 10, after: int = 0
+    ) -> Message:
         deadline = time.monotonic() + timeout
         with self.changed:
             while True:
@@ -103,9 +100,9 @@ class FakeAgent:
                     if match(event):
                         return event
                 left = deadline - time.monotonic()
-                if left <= 0 or not self.changed.wait(left):
-                    if time.monotonic() >= deadline:
-                        raise TimeoutError(f"not seen; seen were {self.events}")
+                if left <= 0:
+                    raise TimeoutError(f"not seen; seen were {self.events}")
+                self.changed.wait(left)
 
     def attached(self, job: int | str, timeout: float = 10, after: int = 0) -> Message:
         return self.wait(
@@ -158,10 +155,9 @@ class FakeAgent:
     def _session(self, peer: Peer, hello: Message) -> None:
         job = hello["job"]
         self.sessions[job] = peer
-        try:
+        # A job can be over before it has said hello.
+        with contextlib.suppress(OSError):
             peer.send({"ok": "1"})
-        except OSError:
-            pass  # a job can be over before it has said hello
         self._note(hello)
         while (message := peer.receive()) is not None:
             if "cmd" in message:
@@ -203,11 +199,11 @@ def main() -> int:
         print(json.dumps(peer.receive()))
         return 0
     os.makedirs(os.path.dirname(options.socket), exist_ok=True)
-    log = open(options.log, "a", buffering=1)
     answer = pairs(options.words) or {"mode": "ignore"}
-    FakeAgent(options.socket, answer, lambda event: print(json.dumps(event), file=log))
-    print("ready", flush=True)
-    threading.Event().wait()
+    with open(options.log, "a", buffering=1) as log:
+        FakeAgent(options.socket, answer, lambda event: print(json.dumps(event), file=log))
+        print("ready", flush=True)
+        threading.Event().wait()
     return 0
 
 

@@ -64,8 +64,8 @@ class Bench:
 
     def submit(self, text: str, *options: str) -> int:
         job = self.lab.sbatch(
-            f"#!/bin/bash\n{text}\n", "-w", NODE, "-o", f"{self.out}-%j", "-D", "/shared/home/alice",
-            *options,
+            f"#!/bin/bash\n{text}\n", "-w", NODE, "-o", f"{self.out}-%j", "-D",
+            "/shared/home/alice", *options,
         )  # fmt: skip
         self.jobs.append(job)
         return job
@@ -78,7 +78,9 @@ class Bench:
         return self.text(job)
 
     def squeue(self, job: int) -> str:
-        return self.lab.exec("ctl", "squeue", "-h", "-j", str(job), "-o", "%T", check=False).stdout.strip()
+        return self.lab.exec(
+            "ctl", "squeue", "-h", "-j", str(job), "-o", "%T", check=False
+        ).stdout.strip()
 
     def field(self, job: int, name: str) -> str:
         shown = self.lab.out("ctl", "scontrol", "show", "job", str(job))
@@ -106,7 +108,13 @@ class Bench:
 @pytest.fixture(scope="module")
 def node(lab: Lab) -> Iterator[Lab]:
     """A node with the fake agent's program instead of the real agent."""
-    lab.exec(NODE, "sh", "-c", f"cat > {FAKE}", stdin=Path(__file__).with_name("fake_agent.py").read_text())
+    lab.exec(
+        NODE,
+        "sh",
+        "-c",
+        f"cat > {FAKE}",
+        stdin=Path(__file__).with_name("fake_agent.py").read_text(),
+    )
     lab.stop_daemon(NODE, "reclaim-agent")
     yield lab
     lab.start_daemon(NODE, "reclaim-agent")
@@ -150,7 +158,9 @@ def test_the_option_arrives(bench):
 
 
 def test_a_wrong_value_is_refused(node):
-    done = node.exec("ctl", "sbatch", "--reclaim=maybe", user="alice", stdin="#!/bin/sh\n", check=False)
+    done = node.exec(
+        "ctl", "sbatch", "--reclaim=maybe", user="alice", stdin="#!/bin/sh\n", check=False
+    )
     assert done.returncode != 0
     assert '--reclaim must be on or off, not "maybe"' in done.stderr
 
@@ -327,7 +337,7 @@ def test_suspend_and_resume(bench):
         bench.answer(*answer)
         job = listen(bench)
         bench.lab.exec("ctl", "scontrol", "suspend", str(job))
-        bench.lab.wait("suspended", lambda: bench.squeue(job) == "SUSPENDED")
+        bench.lab.wait("suspended", lambda job=job: bench.squeue(job) == "SUSPENDED")
         time.sleep(2.5)
         pids = bench.root(f"scontrol listpids {job} | awk 'NR>1{{print $1}}'").split()
         assert pids
@@ -339,16 +349,18 @@ def test_suspend_and_resume(bench):
 
 
 def test_stopped_and_continued(bench):
+    def state() -> str:
+        return bench.root("ps -o state= -p $(pgrep -f '^sleep 60.5')").strip()
+
     states = []
     for answer in (("mode=ignore",), FRESH):
         bench.answer(*answer)
         job = bench.submit("echo ready; exec sleep 60.5")
         bench.has(job, "ready")
-        state = "ps -o state= -p $(pgrep -f '^sleep 60.5')"
         for name, want in (("STOP", "T"), ("CONT", "S"), ("TSTP", "T"), ("CONT", "S")):
             bench.cancel(job, "--batch", "-s", name)
             bench.lab.wait(f"{want} after {name} ({answer[0]})",
-                           lambda want=want: bench.root(state).strip() == want, 10)  # fmt: skip
+                           lambda want=want: state() == want, 10)  # fmt: skip
             states.append(want)
         bench.cancel(job)
         bench.ended(job)
@@ -429,7 +441,11 @@ def test_the_relay_is_small_and_named(bench):
     job = bench.submit("sleep 300")
     hello = bench.attached(job)
     pid = hello["relay"]
-    assert bench.root(f"ps -o comm=,args= -p {pid}").split()[:3] == ["reclaim-relay", "reclaim-relay", str(job)]
+    assert bench.root(f"ps -o comm=,args= -p {pid}").split()[:3] == [
+        "reclaim-relay",
+        "reclaim-relay",
+        str(job),
+    ]
     assert int(bench.root(f"grep VmRSS /proc/{pid}/status").split()[1]) < 4096
     assert int(bench.root(f"ls /proc/{pid}/fd | wc -l")) <= 6
     job_fds = bench.root(f"readlink /proc/{pid}/fd/1").strip()
@@ -438,19 +454,23 @@ def test_the_relay_is_small_and_named(bench):
 
 def test_scancel_leaves_nothing(bench):
     before = bench.root("pgrep -x 'reclaim-.*' | wc -l")
-    job = bench.submit("setsid sleep 300.5 & (setsid sleep 300.6 &) ; nohup sleep 300.7 & sleep 300.8")
+    job = bench.submit(
+        "setsid sleep 300.5 & (setsid sleep 300.6 &) ; nohup sleep 300.7 & sleep 300.8"
+    )
     hello = bench.attached(job)
     bench.cancel(job)
     bench.ended(job)
-    bench.lab.wait("no process of it", lambda: not bench.root("pgrep -f '^sleep 300[.]'", check=False))
+    bench.lab.wait(
+        "no process of it", lambda: not bench.root("pgrep -f '^sleep 300[.]'", check=False)
+    )
     bench.lab.wait("no relay", lambda: bench.root("pgrep -x 'reclaim-.*' | wc -l") == before)
     assert bench.root("sinfo -h -n n1 -o %T").strip() in ("idle", "mixed", "completing")
     assert bench.root(f"ls /proc/{hello['relay']} 2>&1", check=False).count("No such file") == 1
 
 
 def test_double_forked_daemon_stays_below_the_script(bench):
-    job = bench.submit("(setsid sh -c 'sleep 300 & exit' &); sleep 1; ps -eo ppid=,comm= | grep sleep; "
-                       "echo done; sleep 300")  # fmt: skip
+    job = bench.submit("(setsid sh -c 'sleep 300 & exit' &); sleep 1; "
+                       "ps -eo ppid=,comm= | grep sleep; echo done; sleep 300")  # fmt: skip
     assert bench.has(job, "done").split()[:2] == ["300", "sleep"]
 
 

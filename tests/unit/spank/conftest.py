@@ -6,6 +6,7 @@ Needs root, a C compiler and Slurm's headers; skipped where one of them is missi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -129,10 +130,8 @@ class Bench:
     def close(self) -> None:
         for task in self.tasks:
             if task.process.poll() is None:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(task.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
                 task.process.communicate(timeout=10)
         for agent in self.agents:
             agent.close()

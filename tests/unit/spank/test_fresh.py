@@ -45,7 +45,8 @@ def test_other_steps_are_not_even_asked_about(bench):
 def test_own_namespaces(bench):
     agent = bench.agent(**FRESH)
     task = bench.script(
-        "echo pid=$$ task=$SLURM_TASK_PID ppid=$PPID; cat /proc/1/comm; ls /proc | grep -c '^[0-9]';"
+        "echo pid=$$ task=$SLURM_TASK_PID ppid=$PPID; cat /proc/1/comm;"
+        "ls /proc | grep -c '^[0-9]';"
         "ls /dev/pts; ls -A /dev/shm; stat -c '%a %F' /dev/shm; ps -o sid= -p $$;"
         "python3 -c 'import os; m,s=os.openpty(); print(os.ttyname(s))'; id -u",
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -29,10 +30,7 @@ CAUGHT = ["HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "TSTP", "ALRM", 
 
 
 def start(bench, managed: bool):
-    if managed:
-        agent = bench.agent(mode="fresh", last_pid=299)
-    else:
-        agent = bench.agent(mode="ignore")
+    agent = bench.agent(mode="fresh" if managed else "ignore", last_pid=299)
     task = bench.script(WATCH)
     wait_until(lambda: task.text().count("ready") == 3)
     if managed:
@@ -82,10 +80,8 @@ def test_to_the_process_group(bench, name):
         os.killpg(task.pid, number)
         results.append(heard(task))
         for pid in [*descendants(task.pid), task.pid]:
-            try:
+            with contextlib.suppress(ProcessLookupError):  # the naps are short
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # the naps are short
         task.status()
         bench.agents.pop().close()
     assert results[0] == results[1]
