@@ -35,6 +35,7 @@ class Notebook:
 
     def __init__(self, lab: Runs, user: str, job: int, port: int) -> None:
         self.lab, self.user, self.job, self.port = lab, user, job, port
+        self.kernels: dict[int, str] = {}
 
     @classmethod
     def start(
@@ -83,14 +84,19 @@ class Notebook:
                 raise TimeoutError(f"the notebook of job {self.job} does not answer: {done.stderr}")
             time.sleep(0.3)
 
-    def cell(self, code: str, *, nth: int = 0, kernel: str = "", seconds: float = 60) -> Cell:
-        """Run code in the nth kernel (made if need be) and return what came of it."""
-        which = ["--kernel", kernel] if kernel else ["--nth", str(nth)]
+    def cell(self, code: str, *, nth: int = 0, seconds: float = 60, check: bool = True) -> Cell:
+        """Run code in the nth kernel (made if need be) and return what came of it; without
+        `check` an unanswered one has the status `none`."""
+        which = ["--kernel", self.kernels[nth]] if nth in self.kernels else []
         done = self.lab.exec(
             "ctl", "/opt/jupyter/bin/python", "/shared/inside/cell.py", self.node, str(self.port),
-            TOKEN, *which, "--seconds", str(seconds), user=self.user, stdin=code,
+            TOKEN, *which, "--seconds", str(seconds), user=self.user, stdin=code, check=check,
         )  # fmt: skip
-        return Cell(**json.loads(done.stdout))
+        if done.returncode:
+            return Cell("", "none", 0, "", 0.0)
+        cell = Cell(**json.loads(done.stdout))
+        self.kernels[nth] = cell.kernel
+        return cell
 
     def reclaim(self, *words: str, user: str = "", check: bool = True):
         return self.lab.exec("ctl", "reclaim", *words, user=user or self.user, check=check)

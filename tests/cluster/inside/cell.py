@@ -1,6 +1,6 @@
 """Run one cell in a kernel of a Jupyter server, through its REST and websocket API.
 
-cell.py HOST PORT TOKEN [--kernel ID | --nth N] [--seconds S] < code
+cell.py HOST PORT TOKEN [--kernel ID] [--seconds S] < code
 Prints JSON: kernel, status, count, text, seconds.
 """
 
@@ -90,17 +90,13 @@ def main():
     parser.add_argument("port")
     parser.add_argument("token")
     parser.add_argument("--kernel")
-    parser.add_argument("--nth", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60)
     args = parser.parse_args()
     base = f"http://{args.host}:{args.port}"
     code, began = sys.stdin.read(), time.monotonic()
     kernel = args.kernel
     if kernel is None:
-        kernels = sorted(k["id"] for k in api(base, args.token, "GET", "/api/kernels"))
-        while len(kernels) <= args.nth:
-            kernels.append(api(base, args.token, "POST", "/api/kernels", {"name": "python3"})["id"])
-        kernel = kernels[args.nth]
+        kernel = api(base, args.token, "POST", "/api/kernels", {"name": "python3"})["id"]
     status, count, text = execute(args.host, args.port, args.token, kernel, code, args.seconds)
     print(
         json.dumps(

@@ -1,0 +1,126 @@
+"""Small managed jobs for tests, and what one wants to know of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.cluster.conftest import Lab
+from tests.cluster.notebook import put
+
+
+@dataclass
+class Seen:
+    count: int
+    pid: int
+    node: str
+    memory: bool
+
+
+class Counter:
+    """A batch job that counts (inside/counter.py)."""
+
+    def __init__(self, lab: Lab, job: int, user: str) -> None:
+        self.lab, self.job, self.user = lab, job, user
+        self.path = f"/shared/home/{user}/count-{job}"
+
+    @classmethod
+    def start(
+        cls, lab: Lab, *options: str, user: str = "alice", mib: int = 0, reclaim: str = "on"
+    ) -> Counter:
+        put(lab, "counter.py")
+        script = (
+            "#!/bin/bash\necho started ${SLURM_RESTART_COUNT:-0}\n"
+            f"python3 /shared/inside/counter.py $HOME/count-$SLURM_JOB_ID {mib}\n"
+        )
+        words = [f"--reclaim={reclaim}", "--output", "%j.out", "-D", f"/shared/home/{user}"]
+        job = lab.sbatch(script, *words, *options, user=user)
+        counter = cls(lab, job, user)
+        counter.wait_for("RUNNING")
+        lab.wait("the first count", lambda: counter.seen(check=False))
+        return counter
+
+    def seen(self, check: bool = True) -> Seen | None:
+        done = self.lab.exec("ctl", "cat", self.path, check=check)
+        words = done.stdout.split()
+        return Seen(int(words[0]), int(words[1]), words[2], words[3] == "True") if words else None
+
+    def counts_on(self) -> Seen:
+        """Wait until it has counted further; what it says then."""
+        before = self.seen()
+        self.lab.wait("the counter to go on", lambda: self.seen().count > before.count)
+        return self.seen()
+
+    def squeue(self, field: str) -> str:
+        return self.lab.out("ctl", "squeue", "-h", "-t", "all", "-j", str(self.job), "-o", field)
+
+    @property
+    def state(self) -> str:
+        return self.squeue("%T")
+
+    @property
+    def node(self) -> str:
+        return self.squeue("%N")
+
+    def wait_for(self, state: str, patience: float = 60) -> None:
+        self.lab.wait(f"job {self.job} {state}", lambda: self.state == state, patience)
+
+    def session(self) -> dict:
+        return json.loads(self.lab.out("ctl", "reclaim", "show", str(self.job), "--json"))
+
+    def wait_for_session(self, state: str, patience: float = 60) -> dict:
+        self.lab.wait(
+            f"session {self.job} {state}", lambda: self.session()["state"] == state, patience
+        )
+        return self.session()
+
+    def kinds(self) -> list[str]:
+        """Kinds of the events of this job, oldest first."""
+        said = self.lab.out("ctl", "reclaim", "events", str(self.job), "--json")
+        return [event["kind"] for event in json.loads(said)["events"]]
+
+    def reclaim(self, verb: str, *words: str, user: str = "", check: bool = True):
+        return self.lab.exec(
+            "ctl", "reclaim", verb, str(self.job), *words, user=user or self.user, check=check
+        )
+
+    def output(self) -> str:
+        return self.lab.out("ctl", "cat", f"/shared/home/{self.user}/{self.job}.out")
+
+    def cancel(self) -> None:
+        self.lab.exec("ctl", "scancel", str(self.job), check=False)
+
+
+@contextmanager
+def only(lab: Lab, *nodes: str) -> Iterator[None]:
+    """No other node takes jobs meanwhile."""
+    every = lab.out("ctl", "sinfo", "-h", "-N", "-p", "main", "-o", "%N").split()
+    others = [name for name in every if name not in nodes]
+    if others:
+        drain(lab, *others)
+    try:
+        yield
+    finally:
+        if others:
+            resume(lab, *others)
+
+
+def drain(lab: Lab, *nodes: str) -> None:
+    lab.exec("ctl", "scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", "Reason=t")
+
+
+def resume(lab: Lab, *nodes: str) -> None:
+    lab.exec("ctl", "scontrol", "update", f"NodeName={','.join(nodes)}", "State=RESUME")
+
+
+def processes(lab: Lab, node: str, user: str = "alice") -> list[str]:
+    """Command lines of the user's processes on a node."""
+    return lab.exec(node, "ps", "-o", "pid=,args=", "-u", user, check=False).stdout.splitlines()
+
+
+def settle(seconds: float) -> None:
+    """Let the controller look at the world a few times."""
+    time.sleep(seconds)

@@ -1,0 +1,181 @@
+"""Hibernate and restore of small sessions: what Slurm shows, what the owner gets back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.sessions import Counter, only, processes
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def counter(lab):
+    started: list[Counter] = []
+
+    def start(*options: str, **more) -> Counter:
+        started.append(Counter.start(lab, *options, **more))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.cancel()
+
+
+def test_what_slurm_shows(lab, counter):
+    job = counter("--comment=mine")
+    lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "AdminComment=JS1:abc")
+    node = job.node
+    job.reclaim("hibernate")
+    assert job.state == "SPECIAL_EXIT"
+    comment = job.squeue("%k")
+    assert "hibernated" in comment
+    assert f"reclaim restore {job.job}" in comment
+    rows = lab.out(
+        "ctl", "sacct", "-DXnP", "-j", str(job.job), "-o", "State,NodeList,AdminComment"
+    ).splitlines()
+    assert rows[0].startswith(f"REQUEUED|{node}|")
+    assert "JS1:abc" in rows[0]
+    assert "slurm-reclaim" in rows[0]
+    job.reclaim("restore")
+    job.counts_on()
+    lab.wait("the owner's own comment", lambda: job.squeue("%k") == "mine")
+
+
+def test_the_tree_is_gone_and_comes_back_with_its_pids(lab, counter):
+    job = counter(mib=50)
+    before, node = job.seen(), job.node
+    job.reclaim("hibernate")
+    assert processes(lab, node) == []
+    stopped = job.seen()
+    time.sleep(1)
+    assert job.seen() == stopped, "nothing ran on while hibernated"
+    job.reclaim("restore")
+    after = job.counts_on()
+    assert after.count > stopped.count
+    assert (after.pid, after.memory) == (before.pid, True)
+
+
+def test_the_time_limit_goes_on_and_nobody_waits_two_minutes(lab, counter):
+    job = counter("--time=30")
+    job.reclaim("hibernate")
+    held = job.squeue("%l")
+    assert held in ("30:00", "29:00"), held
+    began = time.monotonic()
+    job.reclaim("restore")
+    job.wait_for("RUNNING")
+    assert time.monotonic() - began < 60
+
+
+def test_the_owners_own_release_restores(lab, counter):
+    job = counter()
+    job.reclaim("hibernate")
+    count = job.seen().count
+    lab.exec("ctl", "scontrol", "release", str(job.job), user="alice")
+    job.wait_for("RUNNING")
+    lab.wait("it to go on", lambda: job.seen().count > count)
+    assert job.output().count("started") == 1, "the script must not run again"
+    job.wait_for_session("ACTIVE")
+    assert "released" in job.kinds()
+
+
+@pytest.mark.parametrize("mode", ["truncate", "append"])
+def test_the_output_file_goes_on(lab, counter, mode):
+    job = counter(f"--open-mode={mode}")
+    path = f"/shared/home/alice/{job.job}.out"
+    assert job.output() == "started 0"
+    for cycle in (1, 2):
+        job.reclaim("hibernate")
+        job.reclaim("restore")
+        job.counts_on()
+        said = job.output().splitlines()
+        assert said[0] == "started 0"
+        assert len([line for line in said if line.startswith("started")]) == 1, said
+        # the session itself writes on, through the descriptor it always had
+        pid = session_pid(lab, job)
+        lab.exec(job.node, "sh", "-c", f"echo after {cycle} > /proc/{pid}/fd/1")
+        assert job.output().splitlines()[-1] == f"after {cycle}"
+
+
+def session_pid(lab, job: Counter) -> str:
+    """PID, as the node has it, of the counting process."""
+    found = lab.out(job.node, "pgrep", "-u", job.user, "-f", f"count-{job.job}")
+    return found.split()[0]
+
+
+def test_scancel_leaves_nothing(lab, counter):
+    job = counter()
+    job.reclaim("hibernate")
+    job.reclaim("restore")
+    job.counts_on()
+    node = job.node
+    job.cancel()
+    lab.wait("no process left", lambda: processes(lab, node) == [], 40)
+    lab.wait("accounting", lambda: lab.job_state(job.job).startswith("CANCELLED"))
+    job.wait_for_session("ENDED")
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_exit_status_is_the_sessions(lab, counter, status):
+    job = counter()
+    job.reclaim("hibernate")
+    job.reclaim("restore")
+    job.counts_on()
+    lab.exec("ctl", "sh", "-c", f"echo {status} > {job.path}.exit")
+
+    def row() -> str:
+        said = lab.out("ctl", "sacct", "-nXP", "-j", str(job.job), "-o", "State,ExitCode")
+        return said if said.startswith(("FAILED", "COMPLETED")) else ""
+
+    assert lab.wait("the end", row) == (f"FAILED|{status}:0" if status else "COMPLETED|0:0")
+
+
+def test_a_cancelled_hibernated_job_has_ended(lab, counter):
+    job = counter()
+    job.reclaim("hibernate")
+    job.cancel()
+    job.wait_for_session("ENDED")
+
+
+def test_an_array_task(lab, counter):
+    job = counter("--array=4")
+    name = f"{job.job}_4"
+    shown = lab.out("ctl", "reclaim", "list", user="alice")
+    assert name in shown
+    lab.exec("ctl", "reclaim", "hibernate", name, user="alice")
+    assert job.state == "SPECIAL_EXIT"
+    lab.exec("ctl", "reclaim", "restore", name, user="alice")
+    job.counts_on()
+
+
+def test_a_restore_lands_where_it_fits(lab, counter):
+    """The constraint is on the held job, so that a plain release is safe, too."""
+    with only(lab, "n1"):
+        job = counter()
+    job.reclaim("hibernate")
+    lab.stop_daemon("n1", "reclaim-agent")
+    try:
+        lab.wait(
+            "n1 to be excluded",
+            lambda: "n1" in lab.out("ctl", "squeue", "-h", "-j", str(job.job), "-O", "ExcNodes"),
+            40,
+        )
+        lab.exec("ctl", "scontrol", "release", str(job.job), user="alice")
+        job.wait_for("RUNNING")
+        assert job.node != "n1"
+        job.counts_on()
+    finally:
+        lab.start_daemon("n1", "reclaim-agent")
+
+
+def test_hibernate_twice_and_restore_twice_say_so(lab, counter):
+    job = counter()
+    job.reclaim("hibernate")
+    again = job.reclaim("hibernate", check=False)
+    assert again.returncode == 27, again.stderr
+    job.reclaim("restore")
+    job.counts_on()
+    again = job.reclaim("restore", check=False)
+    assert again.returncode == 27, again.stderr
