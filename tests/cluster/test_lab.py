@@ -166,6 +166,35 @@ def test_two_labs_side_by_side_and_nothing_left(lab: Lab, another_lab) -> None:
     assert lab.is_up()
 
 
+IN_A_CHROOT = """
+import os, sys
+from reclaim_lab import kernel, node_boot
+kernel.unshare(kernel.CLONE_NEWNS)
+kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+kernel.mount("/", sys.argv[1], flags=kernel.MS_BIND | kernel.MS_REC)
+os.chroot(sys.argv[1])
+kernel.mount("tmpfs", "/tmp", "tmpfs")
+for name in ("old", "proc"):
+    os.mkdir("/tmp/" + name)
+kernel.mount("proc", "/tmp/proc", "proc")
+os.chdir("/tmp")
+kernel.pivot_root(".", "old")
+os.chdir("/")
+node_boot._check_root()
+"""
+
+
+def test_a_chroot_is_refused(tmp_path: Path) -> None:
+    """What is sent to a node would land on the machine itself."""
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", IN_A_CHROOT, str(tmp_path)],
+        env={"PYTHONPATH": str(PROGRAM.parent), "PATH": "/usr/sbin:/usr/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert "this is a chroot" in done.stderr
+
+
 def test_up_again_is_quick(lab: Lab) -> None:
     began = time.monotonic()
     lab.up()

@@ -152,7 +152,8 @@ class Node:
         return [
             "sh", "-c", _JOIN, "sh",
             *cgroups.process_files(self.places.name, self.name), "--",
-            "nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "-C", "--",
+            # With the root of the node's init, too: by no chance may this be the machine's.
+            "nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
             *become, *privileges, "--",
             "env", "-i", "-C", home, *(f"{key}={value}" for key, value in environment.items()),
             *argv,

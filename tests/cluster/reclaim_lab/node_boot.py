@@ -58,6 +58,8 @@ def become(spec: BootSpec) -> int:
         os.close(reader)
         try:
             _init(spec, writer)
+        except OSError as error:
+            os.write(writer, str(error).encode())
         except BaseException:
             os.write(writer, traceback.format_exc(limit=-1).encode())
         os._exit(1)
@@ -116,7 +118,21 @@ def _mount_all(spec: BootSpec) -> None:
     os.chdir("/")
     kernel.unmount("/old")
     os.rmdir("/old")
+    _check_root()
     os.makedirs("/run/lock", exist_ok=True)
+
+
+def _check_root() -> None:
+    """Whoever enters this mount namespace must land here and nowhere else.
+
+    Called in a chroot, pivot_root(2) swaps the chroot's mount only: the namespace keeps the
+    machine's real root, and everything sent to the node would be written there.
+    """
+    ours = os.stat("/")
+    kernel.setns("/proc/self/ns/mnt", kernel.CLONE_NEWNS)
+    entered = os.stat("/")
+    if (ours.st_dev, ours.st_ino) != (entered.st_dev, entered.st_ino):
+        raise OSError("this is a chroot: a lab needs the root of its mount namespace to itself")
 
 
 def _mount_cgroups(spec: BootSpec, top: str) -> None:

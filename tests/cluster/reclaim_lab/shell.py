@@ -11,7 +11,8 @@ from reclaim_lab.errors import LabError
 
 def say(text: str) -> None:
     """Progress goes to stderr: stdout belongs to what was asked for."""
-    print(f"lab: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"lab: {text}\n")  # one write: layers are built at the same time
+    sys.stderr.flush()
 
 
 def run(
