@@ -29,6 +29,10 @@ static void take(struct fallback *fallback, const char *key, const char *value)
 		strcpy(fallback->scontrol, value);
 	else if (strcmp(key, "slurm_conf") == 0 && plain_path(value))
 		strcpy(fallback->slurm_conf, value);
+	else if (strcmp(key, "private_tmp") == 0 && plain_path(value))
+		strcpy(fallback->private_tmp, value);
+	else if (strcmp(key, "block_io_uring") == 0)
+		fallback->block_io_uring = strcmp(value, "1") == 0;
 	else if (strcmp(key, "held_state") == 0)
 		fallback->special_exit = strcmp(value, "SpecialExit") == 0;
 	else if (strcmp(key, "restore_wait") == 0) {
@@ -70,7 +74,6 @@ static void run_scontrol(const struct fallback *fallback, char *const argv[])
 {
 	char slurm_conf[PATH_LONGEST + 16];
 	char *environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C", NULL, NULL};
-	sigset_t none;
 
 	snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", fallback->slurm_conf);
 	if (fallback->slurm_conf[0] != '\0')
@@ -79,8 +82,6 @@ static void run_scontrol(const struct fallback *fallback, char *const argv[])
 	null_on(0, 2);
 	if (chdir("/") != 0)
 		_exit(127);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	/* slurmctld may be away: never wait for it longer than until the next try. */
 	alarm(SCONTROL_SECONDS / 2);
 	execve(argv[0], argv, environment);
@@ -95,9 +96,8 @@ pid_t requeue_hold(const struct fallback *fallback, uint32_t job, struct fault *
 	char *special[] = {scontrol, "requeuehold", "State=SpecialExit", id, NULL};
 	char *plain[] = {scontrol, "requeuehold", id, NULL};
 	pid_t child, first;
+	sigset_t none;
 
-	if (trusted_program(scontrol, fault) != 0)
-		return -1;
 	snprintf(id, sizeof(id), "%u", job);
 	snprintf(update, sizeof(update), "JobId=%u", job);
 	child = fork();
@@ -105,6 +105,12 @@ pid_t requeue_hold(const struct fallback *fallback, uint32_t job, struct fault *
 		return fault_set(fault, "couldn't fork: %s", strerror(errno));
 	if (child > 0)
 		return child;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	alarm(SCONTROL_SECONDS);
+	/* Looked at here, since it may lie on a file system whose server is gone. */
+	if (trusted_program(scontrol, NULL) != 0)
+		_exit(126);
 	/* Jobs submitted with --no-requeue can't be requeued by anybody until that is changed. */
 	first = fork();
 	if (first == 0)

@@ -15,6 +15,8 @@ struct fallback {
 	char cluster[PATH_LONGEST + 1];
 	char scontrol[PATH_LONGEST + 1];
 	char slurm_conf[PATH_LONGEST + 1];
+	char private_tmp[PATH_LONGEST + 1]; /* the site's directory, not the session's */
+	int block_io_uring;
 	int special_exit;
 	int64_t restore_wait_ms;
 };

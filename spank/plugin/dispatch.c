@@ -39,21 +39,6 @@ static int is_batch_script(spank_t spank)
 	       step == SLURM_BATCH_SCRIPT;
 }
 
-/* Without an agent: only a job that may have an image is held back. */
-static void guess(const struct arguments *arguments, struct plan *guessed, struct fault *fault)
-{
-	struct fault why = {""};
-	int found = image_exists(arguments, guessed, &why);
-
-	guessed->mode = found == 0 ? MODE_IGNORE : MODE_RESTORE;
-	guessed->guessed = 1;
-	if (found < 0) {
-		struct fault first = *fault;
-
-		fault_set(fault, "%.240s; %.240s", first.text, why.text);
-	}
-}
-
 /* slurmstepd sets SLURM_RESTART_COUNT later, and only if it isn't 0. What is there now came
  * with the user's environment and would be taken for ours. */
 static void set_aside_restart_count(spank_t spank)
@@ -75,7 +60,7 @@ static void prepare(spank_t spank, const struct arguments *arguments, struct mes
 		return;
 	}
 	if (ask_agent(arguments, facts, &plan, &fault) != 0) {
-		guess(arguments, &plan, &fault);
+		guess_plan(arguments, &plan, &fault);
 		leave_note(arguments, plan.job, facts, fault.text);
 	}
 	if (plan.mode == MODE_IGNORE)

@@ -98,20 +98,16 @@ static int scan_in_child(const struct fallback *fallback, const struct plan *pla
 	return UNKNOWN;
 }
 
-int image_exists(const struct arguments *arguments, const struct plan *plan, struct fault *fault)
+int image_exists(const struct fallback *fallback, const struct plan *plan, struct fault *fault)
 {
-	struct fallback fallback;
-
-	if (fallback_read(&fallback, arguments->state, fault) != 0)
-		return -1;
-	if (!fallback.known || fallback.store[0] == '\0' || fallback.cluster[0] == '\0')
+	if (!fallback->known || fallback->store[0] == '\0' || fallback->cluster[0] == '\0')
 		return 0;
-	switch (scan_in_child(&fallback, plan)) {
+	switch (scan_in_child(fallback, plan)) {
 	case FOUND:
 		return 1;
 	case NONE:
 		return 0;
 	default:
-		return fault_set(fault, "couldn't look for images in %s", fallback.store);
+		return fault_set(fault, "couldn't look for images in %s", fallback->store);
 	}
 }

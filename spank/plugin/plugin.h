@@ -50,8 +50,12 @@ int gather_facts(spank_t spank, struct plan *plan, struct message *facts);
 int ask_agent(const struct arguments *arguments, const struct message *facts, struct plan *plan,
 	      struct fault *fault);
 
+/* guess.c: the plan where no agent answered. The fault says why, and what else went wrong. */
+void guess_plan(const struct arguments *arguments, struct plan *plan, struct fault *fault);
+
 /* image.c: 1 there is an image for this job, 0 there is none, -1 can't be told. */
-int image_exists(const struct arguments *arguments, const struct plan *plan, struct fault *fault);
+struct fallback;
+int image_exists(const struct fallback *fallback, const struct plan *plan, struct fault *fault);
 
 /* missed.c: the note for the agent. */
 void leave_note(const struct arguments *arguments, uint32_t job, struct message *facts,

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <syslog.h>
 #include <unistd.h>
 
 #include "../base/trust.h"
@@ -122,7 +121,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "reclaim-init: started by the SPANK plugin reclaim.so, not by hand\n");
 		return 2;
 	}
-	openlog("reclaim-init", LOG_PID, LOG_DAEMON);
 	stream_open(&session.relay, CHANNEL);
 	failed = prepare(argc, argv, &fault) != 0;
 	if (failed)

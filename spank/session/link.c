@@ -2,9 +2,9 @@
 /* The connection to the agent, made anew every second while it is gone. */
 #include <errno.h>
 #include <string.h>
-#include <syslog.h>
 
 #include "init.h"
+#include "log.h"
 
 #define RETRY_MS 1000
 #define GREETING_MS 10000
@@ -16,7 +16,7 @@ static void hang_up(struct session *session)
 
 	if (link->state == LINK_ATTACHED) {
 		link->away_since = now_ms();
-		syslog(LOG_INFO, "job %u: the agent is gone", session->settings.job);
+		log_note(session->settings.job, "the agent is gone");
 	}
 	stream_close(&link->stream);
 	link->state = LINK_AWAY;
@@ -115,8 +115,7 @@ void link_read(struct session *session)
 	while (link->stream.fd >= 0 && (got = stream_take(&link->stream, &message)) > 0)
 		take(session, &message);
 	if (link->stream.fd >= 0 && got < 0) {
-		syslog(LOG_WARNING, "job %u: the agent sent something unreadable",
-		       session->settings.job);
+		log_note(session->settings.job, "the agent sent something unreadable");
 		hang_up(session);
 	}
 }

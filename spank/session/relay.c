@@ -29,20 +29,18 @@ struct relay {
 static struct relay relay;
 static struct message message;
 
-/* reclaim-init is gone, and with it every process of the session. */
+/* reclaim-init is gone, and with it every process of the session: killed, unless the job had
+ * ended before. */
 static void end_without_init(void)
 {
-	int status;
-
-	if (relay.child > 0 && !relay.child_ended) {
-		kill(relay.child, SIGKILL);
-		while (waitpid(relay.child, &status, 0) < 0 && errno == EINTR)
-			;
+	if (relay.child <= 0)
 		_exit(1);
+	if (!relay.child_ended) {
+		kill(relay.child, SIGKILL);
+		while (waitpid(relay.child, &relay.child_status, 0) < 0 && errno == EINTR)
+			;
 	}
-	if (relay.child > 0)
-		end_like(relay.child_status);
-	_exit(1);
+	end_like(relay.child_status);
 }
 
 static void tell(const char *op)

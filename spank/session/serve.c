@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <syslog.h>
 #include <unistd.h>
 
 #include "../base/cgroup.h"
 #include "init.h"
+#include "log.h"
 
 #define TICK_MS 1000
 
@@ -26,7 +26,7 @@ static void take_introduction(struct session *session, const struct message *mes
 	session->introduced = 1;
 	/* We were forked before Slurm had put the task into its cgroups. */
 	if (cgroups_join(session->settings.outer_proc, session->settings.relay, &fault) != 0)
-		syslog(LOG_WARNING, "job %u: %s", session->settings.job, fault.text);
+		log_note(session->settings.job, "%s", fault.text);
 }
 
 static void take(struct session *session, const struct message *message)

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <syslog.h>
 #include <unistd.h>
 
 #include "init.h"
+#include "log.h"
 
 void end_relay(struct session *session, int status)
 {
@@ -46,6 +46,13 @@ void tree_exited(struct session *session, int status)
 		end_relay(session, status);
 }
 
+static void held_again(struct session *session, int status)
+{
+	session->scontrol = 0;
+	if (status != 0)
+		log_note(session->settings.job, "scontrol couldn't hold it: wait status %d", status);
+}
+
 void tree_reap(struct session *session)
 {
 	struct tree *tree = &session->tree;
@@ -54,7 +61,7 @@ void tree_reap(struct session *session)
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == session->scontrol)
-			session->scontrol = 0;
+			held_again(session, status);
 		tree->reaped[tree->next].pid = pid;
 		tree->reaped[tree->next].status = status;
 		tree->next = (tree->next + 1) % REAPED;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job whose image nobody comes to restore is put back on hold, never started. */
 #include <signal.h>
-#include <syslog.h>
 
 #include "../base/fallback.h"
 #include "init.h"
+#include "log.h"
 
 #define AGAIN_MS 30000
 
@@ -25,12 +25,12 @@ void wait_for_restore(struct session *session)
 	if (!nobody_comes(session) || now < session->requeue_at || session->scontrol > 0)
 		return;
 	if (fallback_read(&fallback, session->settings.state, &fault) != 0)
-		syslog(LOG_WARNING, "job %u: %s", session->settings.job, fault.text);
+		log_note(session->settings.job, "%s", fault.text);
 	if (now - session->link.away_since < fallback.restore_wait_ms)
 		return;
 	session->requeue_at = now + AGAIN_MS;
 	session->scontrol = requeue_hold(&fallback, session->settings.job, &fault);
-	syslog(LOG_WARNING, "job %u: no agent restored it; holding it again%s%s",
-	       session->settings.job, session->scontrol < 0 ? ": " : "",
-	       session->scontrol < 0 ? fault.text : "");
+	log_note(session->settings.job, "no agent restored it; holding it again%s%s",
+		 session->scontrol < 0 ? ": " : "",
+		 session->scontrol < 0 ? fault.text : "");
 }

@@ -16,15 +16,19 @@
 
 int hearing_open(struct hearing *hearing)
 {
+	struct sigaction action;
 	sigset_t all;
 
 	memset(hearing, 0, sizeof(*hearing));
 	sigfillset(&all);
 	if (sigprocmask(SIG_SETMASK, &all, NULL) != 0)
 		return -1;
-	/* An ignored signal is dropped even while it is blocked, and one may inherit that. */
+	/* An ignored signal is dropped even while it is blocked, and one may inherit that. The
+	 * others are left alone: setting SIG_DFL, too, drops what is pending of SIGCONT, SIGWINCH
+	 * and their like. */
 	for (int number = 1; number < SIGNALS; number++)
-		signal(number, SIG_DFL);
+		if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+			signal(number, SIG_DFL);
 	hearing->fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
 	return hearing->fd < 0 ? -1 : 0;
 }

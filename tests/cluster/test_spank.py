@@ -348,6 +348,31 @@ def test_suspend_and_resume(bench):
     assert results[1] == results[0]
 
 
+@pytest.fixture(params=["no", "yes"])
+def signal_children(bench, request):
+    """Whether Slurm signals the task process or every process of a step."""
+    conf = "/etc/slurm/cgroup.conf"
+    bench.root(f"echo SignalChildrenProcesses={request.param} >> {conf}")
+    bench.lab.restart_daemon(NODE, "slurmd")
+    yield request.param
+    bench.root(f"sed -i /SignalChildren/d {conf}")
+    bench.lab.restart_daemon(NODE, "slurmd")
+
+
+def test_plain_scancel(bench, signal_children):
+    """SIGCONT and SIGTERM, by way of the process tracking; SIGKILL after KillWait."""
+    results = []
+    for answer in (("mode=ignore",), FRESH):
+        bench.answer(*answer)
+        job = listen(bench)
+        bench.cancel(job)
+        bench.ended(job)
+        results.append(heard(bench, job))
+    assert results[1] == results[0]
+    assert "script TERM" in results[0]
+    assert ("loner TERM" in results[0]) == (signal_children == "yes")
+
+
 def test_stopped_and_continued(bench):
     def state() -> str:
         return bench.root("ps -o state= -p $(pgrep -f '^sleep 60.5')").strip()

@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from conftest import UID, wait_until
+from conftest import UID, init_of, wait_until
 
 FRESH = {"mode": "fresh", "last_pid": 299}
 
@@ -145,6 +146,25 @@ def test_image_and_no_agent(bench):
         "OLDPWD",
     }
     assert "problem=couldn't reach the agent" in bench.note()
+
+
+def test_session_of_a_guessed_restore(bench):
+    """What the agent would have answered is in plugin.conf, too."""
+    image(bench)
+    (bench.base / "tmp").mkdir()
+    plugin_conf(bench, restore_wait="30", private_tmp=bench.base / "tmp", block_io_uring="1")
+    task = bench.script("echo started", restarts=1)
+    agent = bench.agent()
+    agent.attached(77)
+    init = init_of(task)
+    assert (bench.base / "tmp/slurm-reclaim-77/tmp").is_dir()
+    assert "/tmp/slurm-reclaim-77/tmp /tmp " in Path(f"/proc/{init}/mountinfo").read_text()
+    assert "Seccomp:\t2" in Path(f"/proc/{task.pid}/status").read_text()
+    done = subprocess.run(
+        [bench.libexec / "reclaim-exec", "--join", f"{init}:mnt,pid", "--", "/bin/sh", "-c",
+         "echo $$"], capture_output=True, text=True, timeout=10,
+    )  # fmt: skip
+    assert int(done.stdout) > int(Path("/proc/sys/kernel/pid_max").read_text()) // 4 * 3
 
 
 def test_plain_hold_where_the_site_wants_it(bench):

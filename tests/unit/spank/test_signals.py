@@ -39,12 +39,11 @@ def start(bench, managed: bool):
 
 
 def heard(task) -> list[str]:
-    last = ""
-    for _ in range(100):
-        time.sleep(0.25)
-        if (now := task.text()) == last:
-            break
-        last = now
+    last, quiet = "", 0
+    while quiet < 4:
+        time.sleep(0.2)
+        now = task.text()
+        last, quiet = now, quiet + 1 if now == last else 0
     return sorted(line for line in last.split("\n") if line and "ready" not in line)
 
 
