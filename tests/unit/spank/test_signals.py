@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import UID, init_of, wait_until
+from conftest import UID, children, init_of, name_of, wait_until
 
 # The script, a child in its process group, and one outside of it; each notes what it gets.
 WATCH = """
@@ -35,6 +35,7 @@ def start(bench, managed: bool):
     wait_until(lambda: task.text().count("ready") == 3)
     if managed:
         agent.attached(77)
+        wait_until(lambda: "reclaim-witness" in map(name_of, children(task.pid)))
     return task
 
 
