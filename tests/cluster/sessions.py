@@ -23,24 +23,34 @@ class Seen:
 class Counter:
     """A batch job that counts (inside/counter.py)."""
 
-    def __init__(self, lab: Lab, job: int, user: str) -> None:
+    def __init__(self, lab: Lab, job: int, user: str, task: int | None = None) -> None:
         self.lab, self.job, self.user = lab, job, user
-        self.path = f"/shared/home/{user}/count-{job}"
+        self.ref = str(job) if task is None else f"{job}_{task}"
+        self.path = f"/shared/home/{user}/count-{self.ref}"
 
     @classmethod
     def start(
-        cls, lab: Lab, *options: str, user: str = "alice", mib: int = 0, reclaim: str = "on"
+        cls,
+        lab: Lab,
+        *options: str,
+        user: str = "alice",
+        mib: int = 0,
+        reclaim: str = "on",
+        task: int | None = None,
     ) -> Counter:
         put(lab, "counter.py")
+        name = "$SLURM_JOB_ID" if task is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
         script = (
             "#!/bin/bash\necho started ${SLURM_RESTART_COUNT:-0}\n"
-            f"python3 /shared/inside/counter.py $HOME/count-$SLURM_JOB_ID {mib}\n"
+            f"python3 /shared/inside/counter.py $HOME/count-{name} {mib}\n"
         )
         words = [f"--reclaim={reclaim}", "--output", "%j.out", "-D", f"/shared/home/{user}"]
         job = lab.sbatch(script, *words, *options, user=user)
-        counter = cls(lab, job, user)
+        counter = cls(lab, job, user, task)
         counter.wait_for("RUNNING")
         lab.wait("the first count", lambda: counter.seen(check=False))
+        if reclaim == "on":
+            counter.wait_for_session("ACTIVE")
         return counter
 
     def seen(self, check: bool = True) -> Seen | None:
@@ -69,7 +79,9 @@ class Counter:
         self.lab.wait(f"job {self.job} {state}", lambda: self.state == state, patience)
 
     def session(self) -> dict:
-        return json.loads(self.lab.out("ctl", "reclaim", "show", str(self.job), "--json"))
+        """As `reclaim show --json` has it; an error object where there is none."""
+        done = self.lab.exec("ctl", "reclaim", "show", self.ref, "--json", check=False)
+        return {"state": "", **json.loads(done.stdout)}
 
     def wait_for_session(self, state: str, patience: float = 60) -> dict:
         self.lab.wait(
@@ -79,12 +91,12 @@ class Counter:
 
     def kinds(self) -> list[str]:
         """Kinds of the events of this job, oldest first."""
-        said = self.lab.out("ctl", "reclaim", "events", str(self.job), "--json")
+        said = self.lab.out("ctl", "reclaim", "events", self.ref, "--json")
         return [event["kind"] for event in json.loads(said)["events"]]
 
     def reclaim(self, verb: str, *words: str, user: str = "", check: bool = True):
         return self.lab.exec(
-            "ctl", "reclaim", verb, str(self.job), *words, user=user or self.user, check=check
+            "ctl", "reclaim", verb, self.ref, *words, user=user or self.user, check=check
         )
 
     def output(self) -> str:

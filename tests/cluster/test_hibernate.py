@@ -84,7 +84,6 @@ def test_the_owners_own_release_restores(lab, counter):
 @pytest.mark.parametrize("mode", ["truncate", "append"])
 def test_the_output_file_goes_on(lab, counter, mode):
     job = counter(f"--open-mode={mode}")
-    path = f"/shared/home/alice/{job.job}.out"
     assert job.output() == "started 0"
     for cycle in (1, 2):
         job.reclaim("hibernate")
@@ -95,7 +94,7 @@ def test_the_output_file_goes_on(lab, counter, mode):
         assert len([line for line in said if line.startswith("started")]) == 1, said
         # the session itself writes on, through the descriptor it always had
         pid = session_pid(lab, job)
-        lab.exec(job.node, "sh", "-c", f"echo after {cycle} > /proc/{pid}/fd/1")
+        lab.exec(job.node, "sh", "-c", f"echo after {cycle} >> /proc/{pid}/fd/1")
         assert job.output().splitlines()[-1] == f"after {cycle}"
 
 
@@ -140,13 +139,12 @@ def test_a_cancelled_hibernated_job_has_ended(lab, counter):
 
 
 def test_an_array_task(lab, counter):
-    job = counter("--array=4")
-    name = f"{job.job}_4"
-    shown = lab.out("ctl", "reclaim", "list", user="alice")
-    assert name in shown
-    lab.exec("ctl", "reclaim", "hibernate", name, user="alice")
+    job = counter("--array=4", task=4)
+    assert job.ref == f"{job.job}_4"
+    assert job.ref in lab.out("ctl", "reclaim", "list", user="alice")
+    job.reclaim("hibernate")
     assert job.state == "SPECIAL_EXIT"
-    lab.exec("ctl", "reclaim", "restore", name, user="alice")
+    job.reclaim("restore")
     job.counts_on()
 
 
