@@ -34,7 +34,7 @@ def _row(session: Session, now: float) -> tuple[str, ...]:
         session.name,
         str(session.state),
         phrases.span(now - session.since),
-        session.node or "-",
+        phrases.node(session) or "-",
         phrases.checkpoint(session) or "-",
         session.reason,
     )

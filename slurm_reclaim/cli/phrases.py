@@ -8,6 +8,9 @@ from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.session import Progress, Session
 
+# The session has no allocation; its node is the one it was on last.
+_NOWHERE = frozenset({State.HIBERNATED, State.QUEUED, State.FAILED, State.ENDED})
+
 
 def size(count: float) -> str:
     """1288490188 is "1.2 GiB"."""
@@ -32,6 +35,11 @@ def span(seconds: float) -> str:
 def moment(at: float) -> str:
     """Local time with seconds; empty for "never"."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else ""
+
+
+def node(session: Session) -> str:
+    """Where it has an allocation; empty while it has none."""
+    return "" if session.state in _NOWHERE else session.node
 
 
 def next_step(session: Session) -> str:
@@ -62,5 +70,7 @@ def progress(progress: Progress, left: float | None) -> str:
 
 def event(event: Event) -> str:
     """The state change and the reason of an event."""
-    change = f"{event.before} -> {event.after}: " if event.before != event.after else ""
-    return change + event.reason
+    if event.before == event.after:
+        return event.reason
+    change = f"{event.before} -> {event.after}" if event.before else event.after
+    return f"{change}: {event.reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slurm_reclaim.cli import phrases
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.session import Session
 
@@ -24,7 +25,8 @@ def session(session: Session) -> dict[str, Any]:
         "reason": session.reason,
         "since": session.since,
         "submitted": session.id.submitted,
-        "node": session.node or None,
+        "node": phrases.node(session) or None,
+        "last_node": session.node or None,
         "restarts": session.restarts,
         "tres": session.tres,
         "time_left": session.time_left or None,

@@ -52,7 +52,12 @@ def sections() -> Iterator[tuple[str, Any, str]]:
         kind = hints[entry.name]
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
         if dataclasses.is_dataclass(kind):
-            yield entry.name, kind, (kind.__doc__ or "").partition(": ")[2].replace("\n    ", " ")
+            yield entry.name, kind, _sentence(kind)
+
+
+def _sentence(kind: type) -> str:
+    """What follows "[table]: " in the docstring; Python 3.13 and later have it unindented."""
+    return " ".join((kind.__doc__ or "").partition(": ")[2].split())
 
 
 def settings(kind: type) -> dict[str, Setting]:

@@ -65,13 +65,16 @@ def test_programs_get_the_documented_shape(controller: Controller, shell: Shell)
 
 def test_show_says_what_the_owner_can_do(controller: Controller, shell: Shell) -> None:
     controller.answers["GET", "/v1/sessions/12"] = [
-        session(12, State.HIBERNATED, checkpoint=0, checkpoint_bytes=1 << 20, node="")
+        session(12, State.HIBERNATED, checkpoint=0, checkpoint_bytes=1 << 20, node="n1")
     ]
     out = shell("show", "12").stdout
     assert "state       HIBERNATED since " in out
     assert "checkpoint  1.0 MiB, of run 0" in out
     assert "reclaim restore 12" in out
     assert "\nnode" not in out
+    assert "last node   n1" in out
+    assert shell.json("show", "12")["node"] is None
+    assert shell.json("show", "12")["last_node"] == "n1"
 
 
 def test_show_passes_an_array_task_as_slurm_writes_it(controller: Controller, shell: Shell) -> None:
@@ -85,11 +88,13 @@ def test_events(controller: Controller, shell: Shell) -> None:
             Event(1700000000.0, "checkpoint-committed", "all parts verified", "c/1.2.3", 12, 2001,
                   "n1", "HIBERNATING", "REQUEUING", {"bytes": 5}, 7),
             Event(1700000001.0, "job-started-unmanaged", "no agent", job_id=13, seq=8),
+            Event(1700000002.0, "adopted", "found running", job_id=14, after="ACTIVE", seq=9),
         ]
     ]  # fmt: skip
-    _, first, second = shell("events", "12", "--after", "3", "-n", "5").stdout.splitlines()
+    _, first, second, third = shell("events", "12", "--after", "3", "-n", "5").stdout.splitlines()
     assert first.endswith("HIBERNATING -> REQUEUING: all parts verified")
     assert second.endswith("no agent")
+    assert third.endswith("-     ACTIVE: found running")
     assert controller.asked[0][1] == "/v1/events?job=12&after=3&limit=5"
     shown = shell.json("events")["events"]
     assert (shown[0]["seq"], shown[0]["details"]) == (7, {"bytes": 5})
