@@ -6,7 +6,7 @@ happen. Times are Unix seconds, sizes bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -140,6 +140,10 @@ class Tree(Protocol):
         """End every process of the session. OperationFailed where some survive."""
         ...
 
+    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+        """Give the job's output files back what was in them. RestoreFailed."""
+        ...
+
     def restore(self, folder: Path, manifest: Manifest) -> None:
         """Bring the tree of a verified checkpoint back. RestoreFailed with nothing left behind."""
         ...
@@ -160,7 +164,9 @@ class Link(Protocol):
 class NodeStore(Protocol):
     """Checkpoints as the agent uses them. StoreUnavailable, IntegrityError."""
 
-    def check(self) -> int: ...
+    def reserve(self, size: int) -> None:
+        """See that there is room for `size` bytes."""
+        ...
 
     def stage(self, session: SessionId, restarts: int) -> Path: ...
 
@@ -180,4 +186,6 @@ class NodeStore(Protocol):
 
     def checkpoint_dir(self, session: SessionId, restarts: int) -> Path: ...
 
-    def verify(self, folder: Path, manifest: Manifest) -> None: ...
+    def verify(self, folder: Path, manifest: Manifest, only: Collection[str] = ()) -> None:
+        """Re-read the parts, all of them or `only` those, and compare. IntegrityError."""
+        ...

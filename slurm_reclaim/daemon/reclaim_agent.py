@@ -97,7 +97,7 @@ def tell_plugin(config: Config, cluster: str) -> None:
 async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
-    store = DirectoryStore(Path(config.store.path), cluster)
+    store = DirectoryStore(Path(config.store.path), cluster, config.store.min_free)
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")

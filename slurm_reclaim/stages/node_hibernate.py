@@ -89,7 +89,7 @@ def _save_tree(
     session.blockers = tuple(tree.blockers())
     if session.blockers:
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
-    store.check()
+    store.reserve(tree.memory())
     staged = store.stage(id, order.restarts)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
     session.progress = Progress("dump", 0, tree.memory(), clock.now())

@@ -34,6 +34,9 @@ def restore(
         manifest = store.read(id, restarts)
         folder = store.checkpoint_dir(id, restarts)
         session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
+        if manifest.outputs:
+            store.verify(folder, manifest, only=[output.saved for output in manifest.outputs])
+            tree.put_back_outputs(folder, manifest)
         store.verify(folder, manifest)
         session.progress = Progress("restore", 0, manifest.size, clock.now())
         tree.restore(folder, manifest)

@@ -33,6 +33,15 @@ _PUT_BACK = (
 )
 
 
+def _why(error: sh.ErrorReturnCode, target: Path) -> str:
+    """tar's complaint; it says "Wrote only" where the truth is that the disk is full."""
+    with suppress(OSError):
+        space = os.statvfs(target)
+        if space.f_bavail * space.f_frsize < 1 << 20:
+            return f"No space left below {target.parent}"
+    return str(error.stderr.decode(errors="replace").strip()[-300:])
+
+
 def take_fd(pid: int, fd: int) -> int:
     """A duplicate of another process's descriptor (pidfd_getfd(2)), sharing its file offset."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -70,8 +79,9 @@ class Surroundings:
                 _env=command.ENVIRONMENT,
             )  # fmt: skip
         except sh.ErrorReturnCode as error:
-            text = error.stderr.decode(errors="replace").strip()[-300:]
-            raise DumpFailed(f"/dev/shm and /tmp could not be saved: {text}") from error
+            raise DumpFailed(
+                f"/dev/shm and /tmp could not be saved: {_why(error, staged)}"
+            ) from error
         outputs: dict[str, OutputFile] = {}
         for fd in (1, 2):
             path = self._output_path(fd)
@@ -121,8 +131,13 @@ class Surroundings:
                 "--no-overwrite-dir", _env=command.ENVIRONMENT,
             )  # fmt: skip
         except sh.ErrorReturnCode as error:
-            text = error.stderr.decode(errors="replace").strip()[-300:]
-            raise RestoreFailed(f"/dev/shm and /tmp could not be put back: {text}") from error
+            raise RestoreFailed(
+                f"/dev/shm and /tmp could not be put back: {_why(error, base / 'tmp')}"
+            ) from error
+
+    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+        """The output files come first: whatever becomes of the restore, Slurm has truncated them
+        already."""
         for output in manifest.outputs:
             self._put_back_output(folder, output, manifest)
 

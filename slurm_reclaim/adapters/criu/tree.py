@@ -165,6 +165,9 @@ class SessionTree:
 
     # -- bringing back ------------------------------------------------------------------------
 
+    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+        self._surroundings.put_back_outputs(folder, manifest)
+
     def restore(self, folder: Path, manifest: Manifest) -> None:
         work = folder.parent / f".restoring-{manifest.restarts}"
         shutil.rmtree(work, ignore_errors=True)

@@ -30,9 +30,7 @@ async def list_jobs(runner: Runner, names: NodeNames) -> list[Job]:
     cutter = Cutter(JOB_FIELDS)
     answer = await runner.run(*_ALL, "-O", cutter.format)
     # In a thread: a hundred thousand jobs take seconds, and agents wait for answers meanwhile.
-    return await asyncio.to_thread(
-        lambda: [job_of(row, names) for row in cutter.rows(answer.out)]
-    )
+    return await asyncio.to_thread(lambda: [job_of(row, names) for row in cutter.rows(answer.out)])
 
 
 async def show_job(runner: Runner, names: NodeNames, job_id: int) -> JobDetail | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,8 +66,10 @@ class DirectoryStore:
     """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
     is not what was written."""
 
-    def __init__(self, root: Path, cluster: str) -> None:
+    def __init__(self, root: Path, cluster: str, min_free: int = 0) -> None:
+        """`min_free`: bytes that must stay free after a dump."""
         self.root = root
+        self._min_free = min_free
         self.base = root / cluster
 
     def check(self) -> int:
@@ -86,6 +88,17 @@ class DirectoryStore:
             if space.f_files and not space.f_favail:
                 raise StoreUnavailable(f"store {self.root} has no inode left")
             return space.f_bavail * space.f_frsize
+
+    def reserve(self, size: int) -> None:
+        """See that there is room for `size` bytes more. Raises StoreUnavailable before anything is
+        frozen, rather than half-way."""
+        free = self.check()
+        if free < size + self._min_free:
+            raise StoreUnavailable(
+                f"store {self.root} has {free >> 20} MiB free; this session needs up to "
+                f"{size >> 20} MiB and {self._min_free >> 20} MiB must stay free",
+                hint="make room in the store, or lower store.min_free",
+            )
 
     def session_dir(self, session: SessionId) -> Path:
         return self.base / session.folder
@@ -216,10 +229,11 @@ class DirectoryStore:
                     found.append(str(id))
         return found
 
-    def verify(self, folder: Path, manifest: Manifest, skip: Iterable[str] = ()) -> None:
-        """Re-read every part and compare. Raises IntegrityError naming the first that differs."""
+    def verify(self, folder: Path, manifest: Manifest, only: Collection[str] = ()) -> None:
+        """Re-read every part, or `only` those, and compare. Raises IntegrityError naming the first
+        that differs."""
         for part in manifest.parts:
-            if part.path in skip:
+            if only and part.path not in only:
                 continue
             path = folder / part.path
             if path.is_symlink() or not path.is_file():

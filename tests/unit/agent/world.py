@@ -150,6 +150,9 @@ class _Tree:
         self.world.step("kill")
         self.state = "dead"
 
+    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+        self.world.step("outputs")
+
     def restore(self, folder: Path, manifest: Manifest) -> None:
         self.world.step("restore")
         assert self.state == "dead", "two incarnations at once (S3)"

@@ -1,0 +1,254 @@
+"""What goes wrong on the way, for real: nobody loses anything."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.sessions import Counter, only, processes
+
+pytestmark = pytest.mark.cluster
+STORE = "/shared/reclaim"
+
+
+@pytest.fixture
+def counter(lab):
+    started: list[Counter] = []
+
+    def start(*options: str, **more) -> Counter:
+        started.append(Counter.start(lab, *options, **more))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.cancel()
+
+
+def runs_on(job: Counter, before) -> None:
+    """Same process, same place, counting, and Slurm never noticed."""
+    after = job.counts_on()
+    assert (after.pid, after.node, after.memory) == (before.pid, before.node, True)
+    assert job.state == "RUNNING"
+    assert job.squeue("%r") == "None"
+    assert "T" not in job.lab.out(before.node, "ps", "-o", "stat=", "-u", job.user).split()
+
+
+def is_whole(job: Counter, before) -> None:
+    """Hibernated; and restored it is what it was."""
+    job.reclaim("restore")
+    job.wait_for("RUNNING")
+    after = job.counts_on()
+    assert (after.pid, after.memory) == (before.pid, True)
+    assert after.count > before.count
+    assert job.output().count("started") == 1
+
+
+def test_no_room_in_the_store_is_said_before_anything_is_frozen(lab, counter):
+    job = counter(mib=50)
+    before = job.seen()
+    lab.exec(job.node, "mount", "-t", "tmpfs", "-o", "size=20m,mode=700", "none", STORE)
+    try:
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode != 0
+        assert "free" in done.stderr
+        runs_on(job, before)
+    finally:
+        lab.exec(before.node, "umount", STORE)
+    assert job.session()["state"] == "ACTIVE"
+
+
+def test_a_store_that_fills_up_half_way(lab, counter):
+    job = counter(mib=30)
+    before, node = job.seen(), job.node
+    drop_in = "/etc/slurm-reclaim/conf.d/zz-test.toml"
+    lab.exec(node, "sh", "-c", f"printf '[store]\\nmin_free = \"1MiB\"\\n' > {drop_in}")
+    lab.exec(node, "mount", "-t", "tmpfs", "-o", "size=60m,mode=700", "none", STORE)
+    # not mapped by any process, so the estimate does not see it, and the archive meets the end
+    pid = lab.out(node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
+    lab.exec(node, "dd", "if=/dev/urandom", f"of=/proc/{pid}/root/dev/shm/big", "bs=1M", "count=50")
+    try:
+        lab.restart_daemon(node, "reclaim-agent")
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode != 0, done.stdout
+        assert "No space left" in done.stderr
+        runs_on(job, before)
+        assert lab.exec(node, "find", STORE, "-name", "pages-*").stdout == ""
+    finally:
+        lab.exec(node, "umount", STORE)
+        lab.exec(node, "rm", drop_in)
+        lab.restart_daemon(node, "reclaim-agent")
+    job.reclaim("hibernate")
+    is_whole(job, before)
+
+
+def test_a_traced_session_is_refused_with_the_reason(lab, counter):
+    job = counter()
+    before = job.seen()
+    pid = lab.out(job.node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
+    lab.exec(job.node, "sh", "-c", f"strace -p {pid} -o /dev/null >/dev/null 2>&1 & sleep 0.5")
+    try:
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode == 21, done.stderr
+        assert "traced" in done.stderr
+    finally:
+        tracer = lab.out(job.node, "sh", "-c", f"grep TracerPid /proc/{pid}/status | cut -f2")
+        if tracer != "0":
+            lab.exec(job.node, "kill", tracer)
+    runs_on(job, before)
+
+
+def test_a_refused_requeue_restores_in_place(lab, counter):
+    job = counter("--mem=1500", mib=600)
+    before = job.seen()
+    job.reclaim("hibernate", "--no-wait")
+    lab.wait("the dump", lambda: job.session()["state"] == "HIBERNATING")
+    lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "Requeue=0")
+    job.wait_for_session("ACTIVE")
+    assert "requeue-refused" in job.kinds(), job.kinds()
+    after = job.counts_on()
+    assert (after.pid, after.node, after.memory) == (before.pid, before.node, True)
+    assert job.state == "RUNNING"
+    lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "Requeue=1")
+    job.reclaim("hibernate")
+    is_whole(job, before)
+
+
+def test_a_node_that_can_not_restore_gives_the_job_back(lab, counter):
+    with only(lab, "n1"):
+        job = counter()
+    before = job.seen()
+    job.reclaim("hibernate")
+    lab.exec("n2", "chmod", "-x", "/usr/sbin/criu")
+    try:
+        with only(lab, "n2"):
+            done = job.reclaim("restore", check=False)
+            assert done.returncode != 0
+            held = job.wait_for_session("HIBERNATED")
+        assert held["bad_nodes"] == ["n2"]
+        assert "n2" in held["reason"]
+        assert job.state == "SPECIAL_EXIT"
+        assert "n2" in job.squeue("%k")
+        assert processes(lab, "n2") == []
+    finally:
+        lab.exec("n2", "chmod", "+x", "/usr/sbin/criu")
+    is_whole(job, before)
+    assert job.node != "n2"
+
+
+def test_landing_where_no_agent_runs_is_bounded(lab, counter):
+    with only(lab, "n1"):
+        job = counter()
+    before = job.seen()
+    job.reclaim("hibernate")
+    lab.stop_daemon("n2", "reclaim-agent", kill=True)
+    try:
+        with only(lab, "n2"):
+            lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "ExcNodeList=")
+            lab.exec("ctl", "scontrol", "release", str(job.job))
+            job.wait_for("RUNNING")
+            assert job.node == "n2"
+            job.wait_for("SPECIAL_EXIT", 100)
+    finally:
+        lab.start_daemon("n2", "reclaim-agent")
+    job.wait_for_session("HIBERNATED")
+    is_whole(job, before)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.6, 0.9, 1.3, 2.0])
+def test_an_agent_killed_while_hibernating(lab, counter, delay):
+    job = counter("--mem=1000", mib=400)
+    before, node = job.seen(), job.node
+    job.reclaim("hibernate", "--no-wait")
+    time.sleep(delay)
+    lab.restart_daemon(node, "reclaim-agent", kill=True)
+    state = lab.wait(
+        "one truth or the other",
+        lambda: job.session()["state"] in ("ACTIVE", "HIBERNATED") and job.session()["state"],
+        90,
+    )
+    if state == "ACTIVE":
+        runs_on(job, before)
+        job.reclaim("hibernate")
+    is_whole(job, before)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5, 1.0, 2.0])
+def test_a_controller_killed_while_hibernating(lab, counter, delay):
+    job = counter("--mem=700", mib=200)
+    before = job.seen()
+    job.reclaim("hibernate", "--no-wait")
+    time.sleep(delay)
+    lab.restart_daemon("ctl", "reclaimd", kill=True)
+    job.wait_for_session("HIBERNATED", 90)
+    is_whole(job, before)
+
+
+def test_slurmctld_away_between_the_commit_and_the_requeue(lab, counter):
+    job = counter("--mem=700", mib=200)
+    before = job.seen()
+    job.reclaim("hibernate", "--no-wait")
+    lab.stop_daemon("ctl", "slurmctld", kill=True)
+    try:
+        lab.wait("the commit", lambda: "checkpoint-committed" in job.kinds(), 60)
+        time.sleep(3)
+        assert job.session()["state"] == "REQUEUING"
+    finally:
+        lab.start_daemon("ctl", "slurmctld")
+    job.wait_for_session("HIBERNATED", 90)
+    is_whole(job, before)
+
+
+def test_an_agent_killed_while_restoring(lab, counter):
+    job = counter("--mem=1000", mib=400)
+    before = job.seen()
+    job.reclaim("hibernate")
+    with only(lab, "n2"):
+        job.reclaim("restore", "--no-wait")
+        job.wait_for("RUNNING")
+        lab.restart_daemon("n2", "reclaim-agent", kill=True)
+        state = lab.wait(
+            "one truth or the other",
+            lambda: job.session()["state"] in ("ACTIVE", "HIBERNATED") and job.session()["state"],
+            90,
+        )
+    if state == "HIBERNATED":
+        is_whole(job, before)
+    else:
+        after = job.counts_on()
+        assert (after.pid, after.memory) == (before.pid, True)
+
+
+def test_a_node_lost_while_its_session_is_hibernated(lab, counter):
+    with only(lab, "n1"):
+        job = counter()
+    before = job.seen()
+    job.reclaim("hibernate")
+    lab.kill("n1")
+    try:
+        excluded = ("ctl", "squeue", "-h", "-j", str(job.job), "-O", "ExcNodes")
+        lab.wait("n1 to be excluded", lambda: "n1" in lab.out(*excluded), 40)
+        is_whole(job, before)
+        assert job.node != "n1"
+    finally:
+        lab.boot("n1")
+
+
+def test_a_damaged_image_is_never_started(lab, counter):
+    job = counter(mib=20)
+    job.reclaim("hibernate")
+    pages = lab.out("ctl", "sh", "-c", f"ls {STORE}/*/{job.job}.*/0/images/pages-1.img")
+    lab.exec("ctl", "sh", "-c", f"printf X | dd of={pages} bs=1 seek=5000 conv=notrunc")
+    done = job.reclaim("restore", check=False)
+    assert done.returncode != 0
+    held = job.wait_for_session("HIBERNATED")
+    assert "pages-1.img is not what was written" in held["reason"]
+    assert processes(lab, "n1") == []
+    assert job.output().count("started") == 1
+
+
+def test_a_second_controller_refuses_to_start(lab):
+    done = lab.exec("ctl", "runuser", "-u", "slurm-reclaim", "--", "reclaimd", check=False)
+    assert done.returncode != 0
+    assert "journal" in done.stderr
+    assert lab.out("ctl", "reclaim", "list") is not None

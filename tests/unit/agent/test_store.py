@@ -1,0 +1,62 @@
+"""The checkpoint directory: private, whole or not there, honest about room."""
+
+import os
+
+import pytest
+
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.model.ids import SessionId
+
+ID = SessionId("lab", 7, 2001, 1000)
+
+
+@pytest.fixture
+def store(tmp_path):
+    root = tmp_path / "store"
+    root.mkdir(mode=0o700)
+    return DirectoryStore(root, "lab")
+
+
+def test_a_store_that_others_can_read_is_refused(store):
+    store.root.chmod(0o750)
+    with pytest.raises(StoreUnavailable, match="0700"):
+        store.check()
+
+
+def test_a_missing_store_is_unavailable_and_not_empty(store):
+    store.root.rmdir()
+    with pytest.raises(StoreUnavailable):
+        store.check()
+
+
+def test_room_is_looked_for_before_anything_is_frozen(store):
+    free = store.check()
+    store.reserve(0)
+    with pytest.raises(StoreUnavailable, match="needs up to"):
+        store.reserve(2 * free)
+    picky = DirectoryStore(store.root, "lab", min_free=2 * free)
+    with pytest.raises(StoreUnavailable, match="must stay free"):
+        picky.reserve(0)
+
+
+def test_staging_starts_empty_and_private(store):
+    (store.stage(ID, 0) / "left").write_text("over")
+    staged = store.stage(ID, 0)
+    assert os.listdir(staged) == []
+    assert staged.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_without_manifest_is_no_checkpoint(store):
+    store.checkpoint_dir(ID, 0).mkdir(parents=True)
+    assert store.committed(ID) == []
+    assert store.of_job(7, 2001) == []
+
+
+def test_only_the_same_job_and_owner_are_found(store):
+    folder = store.checkpoint_dir(ID, 0)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    assert store.of_job(7, 2001) == [str(ID)]
+    assert store.of_job(7, 2002) == []
+    assert store.of_job(70, 2001) == []
