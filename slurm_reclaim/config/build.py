@@ -55,7 +55,7 @@ def sections() -> Iterator[tuple[str, Any, str]]:
             yield entry.name, kind, _sentence(kind)
 
 
-def _sentence(kind: type) -> str:
+def _sentence(kind: Any) -> str:
     """What follows "[table]: " in the docstring; Python 3.13 and later have it unindented."""
     return " ".join((kind.__doc__ or "").partition(": ")[2].split())
 
