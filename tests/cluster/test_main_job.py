@@ -93,7 +93,7 @@ def test_five_cycles_across_three_nodes(lab, notebook):
     for cycle, node in enumerate(["n2", "n3", "n1", "n3", "n2"], 1):
         left = book.node
         book.hibernate()
-        assert lab.out("ctl", "squeue", "-h", "-w", left) == ""
+        assert lab.out("ctl", "squeue", "-h", "-w", left, "-j", str(book.job)) == ""
         with only(lab, node):
             book.restore()
         assert book.node == node
