@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
+from slurm_reclaim.config.schema import Agent
 
 _FAMILY = Family("plugin")
 _NAME = "reclaim.so"
@@ -27,11 +28,12 @@ class Line:
     arguments: tuple[str, ...]
 
 
-def judge(host: Host, slurm: Mapping[str, str]) -> list[Check]:
+def judge(host: Host, slurm: Mapping[str, str], agent: Agent) -> list[Check]:
     """`slurm` is `scontrol show config`; empty where Slurm did not answer."""
     stack = slurm.get("PlugStackConfig") or "/etc/slurm/plugstack.conf"
     ours = [line for line in lines(host, stack) if posixpath.basename(line.path) == _NAME]
-    return [*_stack(stack, ours), *_files(host, slurm, ours)]
+    checks = [*_stack(stack, ours), *_files(host, slurm, ours)]
+    return [*checks, _meeting(ours[0], agent)] if ours else checks
 
 
 def lines(host: Host, path: str, depth: int = 0) -> list[Line]:
@@ -79,6 +81,23 @@ def _stack(stack: str, ours: list[Line]) -> list[Check]:
             "Slurm, for one) fails every job and drains the node",
         )
     ]
+
+
+def _meeting(line: Line, agent: Agent) -> Check:
+    """The plugin reads no configuration: its arguments must name the agent's places."""
+    given = dict(argument.split("=", 1) for argument in line.arguments if "=" in argument)
+    standard = Agent()
+    wrong = [
+        f"{name}={getattr(agent, name)}"
+        for name in ("socket", "state", "run")
+        if given.get(name, getattr(standard, name)) != getattr(agent, name)
+    ]
+    return _FAMILY.judge(
+        "plugin finds agent",
+        not wrong,
+        "its arguments and [agent] do not agree" if wrong else "its arguments and [agent] agree",
+        f"write into {line.file}: {line.flag} {line.path} {' '.join(wrong)}",
+    )
 
 
 def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check]:

@@ -53,7 +53,7 @@ def _this_node(host: Host, config: Config, slurm_settings: dict[str, str]) -> li
     return [
         *kernel.judge(host, config.session.block_io_uring),
         *criu.judge(host, config.agent.criu),
-        *plugin.judge(host, slurm_settings),
+        *plugin.judge(host, slurm_settings, config.agent),
         *agent.judge(host, config.agent.socket),
         *store.judge(host, config.store),
     ]
