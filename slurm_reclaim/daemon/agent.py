@@ -11,10 +11,10 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
-from slurm_reclaim.config import adopt
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.daemon.node_starts import managed_by
 from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
 from slurm_reclaim.model.order import Living, Order, Report, ReportReply
 
@@ -151,9 +151,7 @@ class Agent:
             path.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, str]) -> None:
-        facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
-        managed, _ = adopt.decide(self._config().adopt, facts, message.get("option", ""))
-        if managed:
+        if managed_by(self._config(), message)[0]:
             problem = message.get("problem", "unknown problem")
             self._sessions.note(
                 "job-started-unmanaged",

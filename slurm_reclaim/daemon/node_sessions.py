@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
 from slurm_reclaim.adapters.proc import terminals, tree
@@ -61,6 +63,8 @@ class NodeSessions:
             if self.sessions.get(session.job_id) is session:
                 del self.sessions[session.job_id]
                 self._records.forget(session)
+        if session.private_tmp:
+            threading.Thread(target=_remove, args=(session.private_tmp,)).start()
         self.changed.set()
 
     def note(
@@ -152,6 +156,16 @@ class NodeSessions:
             done = _bytes_below(session.staged)
             return Progress(step, min(done, total), total, time.time())
         return session.progress
+
+
+def _remove(private_tmp: str) -> None:
+    """What a requeued session had in its /tmp is in its checkpoint. Renamed first, because the
+    job may start here again before all is deleted."""
+    gone = f"{private_tmp}.gone"
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(OSError):
+        os.rename(private_tmp, gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _bytes_below(folder: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pwd
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -31,6 +32,31 @@ FRESH_LAST_PID = 299
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
+def block_io_uring(setting: str) -> bool:
+    """Whether sessions get the filter: by the setting, and for "auto" by what the kernel allows."""
+    if setting != "auto":
+        return setting == "always"
+    try:
+        return _IO_URING.read_text().strip() != "2"
+    except OSError:
+        return True
+
+
+def managed_by(config: Config, message: dict[str, str]) -> tuple[bool, str]:
+    """Whether the job that the plugin tells of is managed, and why."""
+    facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
+    # slurmstepd does not know the name yet at this point (Slurm 24.11)
+    facts.setdefault("SLURM_JOB_USER", _user(lines.number(message, "uid", -1)))
+    return adopt.decide(config.adopt, facts, message.get("option", ""))
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 class NodeStarts:
     def __init__(
         self,
@@ -47,7 +73,6 @@ class NodeStarts:
         self._controller = controller
         self._facts = facts
         self._clock = clock
-        self._starting: dict[int, dict[str, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- start --------------------------------------------------------------------------------
@@ -61,9 +86,6 @@ class NodeStarts:
         except ReclaimError as error:
             self._sessions.note("job-started-unmanaged", error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
-        self._starting[job_id] = answer
-        while len(self._starting) > 1024:
-            self._starting.pop(next(iter(self._starting)))
         return answer
 
     async def _decide(self, job_id: int, uid: int, message: dict[str, str]) -> dict[str, str]:
@@ -78,8 +100,7 @@ class NodeStarts:
                 return self._answer("restore", "the job has an image", job_id, images)
             if answer is not None and answer.mode is not StartMode.FRESH:
                 return self._answer("restore", answer.reason, job_id, images)
-        facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
-        managed, reason = adopt.decide(self._config().adopt, facts, message.get("option", ""))
+        managed, reason = managed_by(self._config(), message)
         if not managed:
             if message.get("option") == "on":
                 self._sessions.note("job-not-managed", reason, job_id, uid)
@@ -96,20 +117,14 @@ class NodeStarts:
         return {
             "mode": mode,
             "reason": reason,
-            "private_tmp": f"{settings.private_tmp}/slurm-reclaim-{job_id}"
-            if settings.private_tmp
-            else "",
-            "block_io_uring": "1" if self._block_io_uring(settings.block_io_uring) else "0",
+            "private_tmp": self._private_tmp(job_id),
+            "block_io_uring": "1" if block_io_uring(settings.block_io_uring) else "0",
             "last_pid": str(last_pid),
         }
 
-    def _block_io_uring(self, setting: str) -> bool:
-        if setting != "auto":
-            return setting == "always"
-        try:
-            return _IO_URING.read_text().strip() != "2"
-        except OSError:
-            return True
+    def _private_tmp(self, job_id: int) -> str:
+        base = self._config().session.private_tmp
+        return f"{base}/slurm-reclaim-{job_id}" if base else ""
 
     async def _ask(
         self, job_id: int, uid: int, images: list[str], timeout: float
@@ -153,7 +168,6 @@ class NodeStarts:
             raise BadRequest(f"mode={mode!r} is not known")
         job_id, relay = lines.number(message, "job"), lines.number(message, "relay")
         root = lines.number(message, "root", 0)
-        answer = self._starting.pop(job_id, {})
         return NodeSession(
             job_id=job_id,
             uid=lines.number(message, "uid"),
@@ -170,7 +184,7 @@ class NodeStarts:
             held=message.get("held") == "1",
             restored=bool(root),
             started=time.time(),
-            private_tmp=message.get("private_tmp", answer.get("private_tmp", "")),
+            private_tmp=self._private_tmp(job_id),
         )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -27,7 +27,7 @@ from slurm_reclaim.config.schema import DEFAULT_FILE, Config
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.daemon.node_starts import NodeStarts
+from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
 
 log = logging.getLogger("slurm_reclaim.agent")
@@ -89,6 +89,8 @@ def tell_plugin(config: Config, cluster: str) -> None:
         "restore_wait": f"{config.session.restore_wait:.0f}",
         "scontrol": f"{config.slurm.bin}/scontrol",
         "held_state": "SpecialExit" if config.slurm.held_state == "special-exit" else "",
+        "private_tmp": config.session.private_tmp,
+        "block_io_uring": "1" if block_io_uring(config.session.block_io_uring) else "0",
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     write_durably(state / "plugin.conf", text.encode())

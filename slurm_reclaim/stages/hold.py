@@ -86,8 +86,10 @@ def suitable(desk: Desk, session: Session, job: Job) -> Fit:
 
 
 def _excluded(desk: Desk, session: Session, found: Fit) -> str:
+    """What the owner excluded stays. Slurm refuses a list with a node that it no longer has."""
     own = session.saved.excluded_nodes if session.saved is not None else ""
-    return desk.names.fold({*desk.names.expand(own), *found.unfit})
+    still_there = set(desk.names.expand(own)) & set(desk.view.nodes)
+    return desk.names.fold(still_there | set(found.unfit))
 
 
 def _time_limit(desk: Desk, session: Session, job: Job) -> int:

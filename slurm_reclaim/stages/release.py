@@ -87,7 +87,15 @@ async def step(desk: Desk, session: Session) -> None:
     if job.running:
         started(desk, session, job)
     elif job.waiting and job.held:
-        reason = f"the job is held again: {job.reason or 'held'}"
-        desk.apply(session.id, Fact.HELD_AGAIN, reason)
+        desk.apply(session.id, Fact.HELD_AGAIN, _why_held(desk, session, job))
     elif job.waiting:
         await keep(desk, session, job)
+
+
+def _why_held(desk: Desk, session: Session, job: Job) -> str:
+    if job.reason == "BadConstraints":
+        # Slurm holds a released job by itself while every node is excluded, and lets it go again
+        # when one no longer is (seen with 24.11).
+        found = suitable(desk, session, job)
+        return f"released, but no node can restore it now: {found.explain()}"
+    return f"the job is held again: {job.reason or 'held'}"

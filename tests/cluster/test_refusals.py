@@ -40,9 +40,10 @@ def said(lab, *words: str, user: str = "alice") -> tuple[int, str]:
 
 
 def running(lab, job: int) -> None:
-    lab.wait(
-        "it to run", lambda: lab.out("ctl", "squeue", "-h", "-j", str(job), "-o", "%T") == "RUNNING"
-    )
+    def states() -> set[str]:
+        return set(lab.out("ctl", "squeue", "-h", "-j", str(job), "-o", "%T").split())
+
+    lab.wait("it to run", lambda: states() == {"RUNNING"})
 
 
 @pytest.mark.parametrize("verb", ["hibernate", "restore", "show"])

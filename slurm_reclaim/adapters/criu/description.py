@@ -61,6 +61,7 @@ def describe(
     outputs: tuple[OutputFile, ...],
     needs: Needs,
     processes: int,
+    private_tmp: bool,
 ) -> Manifest:
     owner = tree.credentials(root)
     return Manifest(
@@ -79,7 +80,7 @@ def describe(
         monotonic=clocks[0],
         boottime=clocks[1],
         seccomp=root.status.get("Seccomp") == "2",
-        private_tmp=bool(session.private_tmp),
+        private_tmp=private_tmp,
         parts=parts,
         outputs=outputs,
         stdio={},

@@ -64,8 +64,11 @@ class Surroundings:
         self._config = config
         self.outputs: tuple[OutputFile, ...] = ()
 
-    def _folders(self, private_tmp: bool) -> list[str]:
-        return ["dev/shm", *(["tmp"] if private_tmp else [])]
+    def private_tmp(self) -> bool:
+        """Whether the session's /tmp is its own: ours, or that of job_container/tmpfs. Seen on the
+        mounts themselves, since both vanish at a requeue."""
+        theirs, ours = os.stat(PROC / str(self._session.init) / "root/tmp"), os.stat("/tmp")
+        return (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino)
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -75,7 +78,7 @@ class Surroundings:
             sh.Command(_TAR)(
                 "--create", "--file", str(staged / "files.tar"), "--directory", str(base),
                 "--numeric-owner", "--sparse", "--xattrs", "--acls", "--warning=no-file-ignored",
-                *self._folders(bool(self._session.private_tmp)),
+                "dev/shm", *(["tmp"] if self.private_tmp() else []),
                 _env=command.ENVIRONMENT,
             )  # fmt: skip
         except sh.ErrorReturnCode as error:
@@ -124,6 +127,8 @@ class Surroundings:
 
     def put_back(self, folder: Path, manifest: Manifest) -> None:
         base = PROC / str(self._session.init) / "root"
+        if manifest.private_tmp and not self.private_tmp():
+            raise RestoreFailed("the session had a private /tmp, which this node does not give it")
         try:
             sh.Command(_TAR)(
                 "--extract", "--file", str(folder / "files.tar"), "--directory", str(base),

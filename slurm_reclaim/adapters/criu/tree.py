@@ -148,6 +148,7 @@ class SessionTree:
                 listening=tuple(self._listening),
             ),
             processes=len(self._members()),
+            private_tmp=self._surroundings.private_tmp(),
         )
 
     # -- afterwards ---------------------------------------------------------------------------

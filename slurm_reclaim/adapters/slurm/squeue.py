@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import Runner
@@ -24,6 +26,7 @@ DETAIL_FIELDS = (
 )  # fmt: skip
 _ALL = ("squeue", "-a", "-h", "-t", "all")
 _UNKNOWN_JOB = "Invalid job id specified"
+_ADMIN_HOLD = "JobHeldAdmin"
 
 
 async def list_jobs(runner: Runner, names: NodeNames) -> list[Job]:
@@ -46,7 +49,30 @@ async def show_job(runner: Runner, names: NodeNames, job_id: int) -> JobDetail |
         raise SchedulerUnavailable(f"squeue failed for job {job_id}: {answer.err.strip()}")
     # The number of an array's last task is also that of the array: all its tasks are shown.
     rows = [row for row in cutter.rows(answer.out) if number(row["JobID"]) == job_id]
-    return detail_of(rows[0], names) if rows else None
+    if not rows:
+        return None
+    detail = detail_of(rows[0], names)
+    if detail.job.waiting and detail.job.held:
+        return replace(detail, admin_hold=await _held_by_admin(runner, detail.job))
+    return detail
+
+
+async def _held_by_admin(runner: Runner, job: Job) -> bool:
+    """After a requeue the printed reason stays "job requeued in held state" whoever holds the job
+    now (seen with 24.11); only the JSON output has the reason itself."""
+    answer = await runner.run("squeue", "--json", "-j", str(job.job_id), allowed=range(256))
+    if answer.code != 0:
+        return job.reason == _ADMIN_HOLD  # built without the JSON serializer
+    return state_reason(answer.out, job.job_id) == _ADMIN_HOLD
+
+
+def state_reason(text: str, job_id: int) -> str:
+    """The `state_reason` of one job in squeue's JSON. Raises SchedulerUnavailable."""
+    try:
+        found = [job for job in json.loads(text)["jobs"] if job["job_id"] == job_id]
+        return str(found[0]["state_reason"]) if found else ""
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchedulerUnavailable(f"squeue's JSON can't be read: {error!r}") from None
 
 
 def job_of(row: dict[str, str], names: NodeNames) -> Job:
@@ -62,7 +88,7 @@ def job_of(row: dict[str, str], names: NodeNames) -> Job:
         partition=words(row["Partition"]),
         qos=words(row["QOS"]),
         state=state,
-        reason=words(row["Reason"]),
+        reason=reason if (reason := words(row["Reason"])) != "None" else "",
         restarts=number(row["RestartCnt"]),
         submitted=number(row["SubmitTime"]),
         started=number(row["StartTime"]),
