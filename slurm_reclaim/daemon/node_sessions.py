@@ -68,20 +68,26 @@ class NodeSessions:
         self.changed.set()
 
     def note(
-        self, kind: str, reason: str, job_id: int = 0, uid: int = -1, session: str = ""
+        self,
+        kind: str,
+        reason: str,
+        job_id: int = 0,
+        uid: int = -1,
+        session: str = "",
+        details: dict[str, str | int | float | list[str]] | None = None,
     ) -> None:
         log.info("%s job=%s: %s", kind, job_id, reason)
-        self.events.append(
-            Event(
-                at=time.time(),
-                kind=kind,
-                reason=reason,
-                session=session,
-                job_id=job_id,
-                uid=uid,
-                node=self.node,
-            )
+        event = Event(
+            at=time.time(),
+            kind=kind,
+            reason=reason,
+            session=session,
+            job_id=job_id,
+            uid=uid,
+            node=self.node,
+            details=details or {},
         )
+        self.events.append(event)
         self.changed.set()
 
     # -- links --------------------------------------------------------------------------------

@@ -236,6 +236,7 @@ class NodeStarts:
 
     async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
         """Restore into the session's waiting namespaces, fresh or in place."""
+        began = time.time()
         ok = await asyncio.to_thread(
             node_restore.restore,
             parse_session_id(id),
@@ -254,6 +255,11 @@ class NodeStarts:
                 session.job_id,
                 session.uid,
                 id,
+                {
+                    "bytes": session.checkpoint_bytes,
+                    "began": round(began, 3),
+                    "seconds": round(time.time() - began, 3),
+                },
             )
         return ok
 

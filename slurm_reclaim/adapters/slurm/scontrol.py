@@ -62,4 +62,3 @@ async def _tell(runner: Runner, *words: str) -> None:
     if any(phrase in said for phrase in _SILENCE):
         raise SchedulerUnavailable(f"scontrol {words[0]}: {said}")
     raise RequeueFailed(f"scontrol {words[0]} was refused: {said or 'no message'}")
-
