@@ -10,7 +10,7 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.stages import observe
 from tests.unit.controller.stand import Stand
-from tests.unit.controller.world import World
+from tests.unit.controller.world import Agent, World
 
 
 async def test_hibernate_and_restore(world: World, stand: Stand) -> None:
@@ -115,7 +115,9 @@ async def test_a_failed_restore_is_held_again_and_tried_elsewhere(
 async def test_nodes_that_can_not_restore_it_are_excluded_while_it_is_held(
     world: World, stand: Stand
 ) -> None:
-    world.jobs_by_id[7].excluded = "n9"
+    world.jobs_by_id[7].excluded = "n9,gone"
+    world.node_states["n9"] = frozenset({"idle"})
+    world.agents["n9"] = Agent("n9")
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     old = world.agents["n1"]
