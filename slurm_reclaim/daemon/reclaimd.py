@@ -203,7 +203,8 @@ def main(path: str) -> None:
         logging.basicConfig(
             level=config.logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
         )
-        logging.getLogger("apscheduler").setLevel(logging.WARNING)
+        # It warns of every cycle that is still waiting for a silent Slurm; we say that once.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         asyncio.run(_serve(path, config))
     except ReclaimError as error:
         print(f"reclaimd: {error}", file=sys.stderr)

@@ -24,8 +24,8 @@ class Fit:
     unfit: dict[str, str]
 
     @property
-    def only_silence(self) -> bool:
-        """Whether waiting for agents may help."""
+    def silence(self) -> bool:
+        """Whether agents are missing, so that waiting for them may help."""
         return any(reason == SILENT for reason in self.unfit.values())
 
     def explain(self, most: int = 5) -> str:

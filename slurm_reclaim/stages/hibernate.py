@@ -13,6 +13,7 @@ from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+from slurm_reclaim.stages.results import committed_as
 
 # Seconds beyond the agent's own limit for a dump; only then an unanswered order is given up.
 GRACE = 120.0
@@ -144,7 +145,7 @@ def committed(desk: Desk, session: Session, told: SessionReport) -> None:
     desk.apply(
         session.id,
         Fact.CHECKPOINT_COMMITTED,
-        told.reason or "the checkpoint is complete and verified",
+        committed_as(told.checkpoint_bytes, told.reason),
         {"bytes": told.checkpoint_bytes},
         checkpoint=told.checkpoint,
         checkpoint_bytes=told.checkpoint_bytes,

@@ -53,11 +53,12 @@ def started(desk: Desk, session: Session, job: Job) -> Session:
     )
 
 
-async def keep(desk: Desk, session: Session, job: Job) -> Fit:
-    """Give the waiting job what it lacks; what it was given already is left to its owner."""
+async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> Fit:
+    """Give the waiting job what it lacks; what it was given already is left to its owner. `now`:
+    it is about to be released, so that silent nodes are not waited for."""
     found = suitable(desk, session, job)
-    if not _listened_long_enough(desk):
-        return found  # the agents can't have reported yet: silence would exclude them all
+    if found.silence and not now and not _listened_long_enough(desk):
+        return found  # we were just started, and agents that are well may not have reported yet
     plan = Kept(job.restarts, _excluded(desk, session, found))
     before = desk.kept.get(session.id)
     if before == plan:

@@ -35,7 +35,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
         desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
         session = desk.update(session.id, fence="")
     _refuse_unfit(desk, session, suitable(desk, session, job))
-    await keep(desk, session, job)
+    await keep(desk, session, job, now=True)
     intent = desk.journal.intend(session.id, "release", by)
     try:
         if job.held:
@@ -65,7 +65,7 @@ def _refuse_unfit(desk: Desk, session: Session, found: Fit) -> None:
     if found.nodes:
         return
     message = f"no node can restore job {session.job}: {found.explain()}"
-    if found.only_silence:
+    if found.silence:
         raise AgentUnavailable(message, hint="try again when reclaim-agent runs on these nodes")
     raise Refused(message, hint="its checkpoint is kept; tell an admin")
 

@@ -12,6 +12,7 @@ from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk, Details
+from slurm_reclaim.stages.wording import amount
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +32,18 @@ def take_result(desk: Desk, node: str, result: Result) -> None:
         desk.journal.settle(intent, f"{result.outcome.value}: {result.reason}")
 
 
+def committed_as(size: int, why: str, seconds: float = 0.0) -> str:
+    took = f" in {seconds:.1f} s" if seconds else ""
+    return f"checkpoint of {amount(size)} complete and verified{took}" + (f"; {why}" if why else "")
+
+
 def _hibernated(desk: Desk, session: Session, result: Result) -> None:
     details: Details = {"seconds": round(result.seconds, 3), "bytes": result.bytes}
     if result.outcome is Outcome.DONE:
         desk.apply(
             session.id,
             Fact.CHECKPOINT_COMMITTED,
-            result.reason or "the checkpoint is complete and verified",
+            committed_as(result.bytes, result.reason, result.seconds),
             details,
             checkpoint=result.restarts,
             checkpoint_bytes=result.bytes,
