@@ -7,6 +7,7 @@ happen. Times are Unix seconds, sizes bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -169,6 +170,10 @@ class NodeStore(Protocol):
         ...
 
     def stage(self, session: SessionId, restarts: int) -> Path: ...
+
+    def follow(self, staged: Path) -> AbstractContextManager[None]:
+        """While inside, big files below `staged` are hashed and synced as they grow."""
+        ...
 
     def discard(self, staged: Path) -> None: ...
 

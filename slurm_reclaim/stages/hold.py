@@ -13,6 +13,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.fit import Fit, fit
+from slurm_reclaim.stages.requeue import whole_minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _time_limit(desk: Desk, session: Session, job: Job) -> int:
     if session.time_left == 0:
         return 0
     limit = max(session.time_left, int(desk.settings.tail))
-    return limit if -(-limit // 60) * 60 != job.time_limit else 0
+    return limit if whole_minutes(limit) != job.time_limit else 0
 
 
 def _listened_long_enough(desk: Desk) -> bool:

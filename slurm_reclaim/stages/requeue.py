@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 
 from slurm_reclaim.errors import ProgrammingError, RequeueFailed
@@ -88,10 +89,8 @@ async def requeue_held(desk: Desk, session: Session) -> None:
 
 
 def _remember(desk: Desk, session: Session, detail: JobDetail) -> Session:
-    """What will be given back, and how much of the time limit is left (at least a second: 0 stands
-    for no limit)."""
+    """What will be given back, and how much of the time limit is left."""
     job, old = detail.job, session.saved
-    left = max(1, job.time_limit - job.time_used) if job.time_limit else 0
     ours = old is not None and not old.returned
     saved = Saved(
         comment=old.comment if old is not None and ours else detail.comment,
@@ -99,7 +98,21 @@ def _remember(desk: Desk, session: Session, detail: JobDetail) -> Session:
         excluded_nodes=old.excluded_nodes if old is not None else detail.excluded_nodes,
         time_limit=old.time_limit if old is not None else job.time_limit,
     )
-    return desk.update(session.id, saved=saved, time_left=left)
+    return desk.update(session.id, saved=saved, time_left=_time_left(session, job))
+
+
+def _time_left(session: Session, job: Job) -> int:
+    """Seconds; at least one, since 0 stands for no limit. Slurm's whole minutes were rounded up
+    the last time: that is not given again and again, unless somebody has changed the limit."""
+    if not job.time_limit:
+        return 0
+    ours = session.time_left and whole_minutes(session.time_left) == job.time_limit
+    return max(1, (session.time_left if ours else job.time_limit) - job.time_used)
+
+
+def whole_minutes(seconds: float) -> int:
+    """Seconds, up to the next full minute."""
+    return math.ceil(seconds / 60) * 60
 
 
 async def annotate(desk: Desk, session: Session, text: str, *, comment: str | None = None) -> None:

@@ -50,6 +50,27 @@ async def test_five_lives_in_a_row(world: World, stand: Stand) -> None:
         assert world.jobs_by_id[7].comment == "my notebook"
 
 
+async def test_the_time_limit_is_what_was_left(world: World, stand: Stand) -> None:
+    """Minutes are rounded up for Slurm, but only once, however often it is hibernated."""
+    job = world.jobs_by_id[7]
+    started, job.started, limits = job.started, job.started - 130, []
+    for _ in range(3):
+        await stand.hibernate()
+        await stand.until(State.HIBERNATED)
+        await stand.turn()
+        limits.append(job.time_limit)
+        await stand.restore()
+        await stand.until(State.ACTIVE)
+        await stand.turn()
+    used = world.now() - started
+    assert limits == sorted(limits, reverse=True)
+    assert 3600 - 130 - used - 60 < limits[-1] <= 3600 - 130
+    job.time_limit = 7200  # an operator has raised it
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    assert 6900 < stand.session().time_left < 7200  # type: ignore[union-attr]
+
+
 async def test_the_owners_own_release_is_a_restore(world: World, stand: Stand) -> None:
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
