@@ -99,7 +99,8 @@ def _save_tree(
         save(session)
         link.hold()
         session.held = True
-        tree.dump(staged)
+        with store.follow(staged):
+            tree.dump(staged)
         if order.cancel_on_activity:
             _still_idle(order, tree)
         session.progress = Progress("commit", 0, session.progress.total, clock.now())

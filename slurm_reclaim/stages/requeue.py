@@ -146,7 +146,7 @@ async def _refused(desk: Desk, session: Session, why: str) -> None:
         session=str(session.id),
         job_id=session.id.job_id,
         restarts=session.restarts,
-        reason=f"the requeue was refused: {why}",
+        reason=why,
     )
     give_order(desk, session, order, Fact.REQUEUE_REFUSED, order.reason)
 

@@ -68,7 +68,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
     if result.outcome is Outcome.DONE:
-        reason = result.reason or "restored in place"
+        reason = f"restored in place on {session.node}: {session.reason}"
         desk.apply(session.id, Fact.RESTORE_SUCCEEDED, reason, {"seconds": result.seconds})
     else:
         reason = f"could not be restored in place: {result.reason}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import sh
@@ -64,15 +65,15 @@ class Finished:
 
     status: int
     output: str
-    log: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
         return self.status == 0
 
 
-def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it."""
+def start(entry: Entry, command: Sequence[str], timeout: float) -> sh.RunningCommand:
+    """Start a command in the background; `finish` waits for it. After `timeout` seconds it is
+    killed."""
     for fd in entry.keep:
         os.set_inheritable(fd, True)
     run = sh.Command(str(LIBEXEC / "reclaim-exec"))
@@ -86,22 +87,23 @@ def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
         _bg_exc=False,
         _tty_out=False,
         _err_to_out=True,
+        _timeout=timeout,
         _ok_code=list(range(-64, 256)),
     )
 
 
-def finish(running: sh.RunningCommand, timeout: float) -> Finished:
-    """Wait; after `timeout` seconds the command is killed and `status` is -9."""
+def finish(running: sh.RunningCommand) -> Finished:
+    """Wait without polling: `wait(timeout=)` of sh looks only every 0.1 s."""
     try:
-        running.wait(timeout=timeout)
-    except sh.TimeoutException:
-        running.kill()
         running.wait()
-    return Finished(int(running.exit_code or 0), str(running.stdout.decode(errors="replace")))
+        status = int(running.exit_code or 0)
+    except sh.TimeoutException:
+        status = -signal.SIGKILL
+    return Finished(status, str(running.stdout.decode(errors="replace")))
 
 
 def run(entry: Entry, command: Sequence[str], timeout: float = 60.0) -> Finished:
-    return finish(start(entry, command), timeout)
+    return finish(start(entry, command, timeout))
 
 
 def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:

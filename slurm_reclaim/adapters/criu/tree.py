@@ -116,10 +116,10 @@ class SessionTree:
         images.check_credentials(folder, owner)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
-        running = command.start(entry, words)
+        running = command.start(entry, words, timeout)
         self._note_worker(running.pid)
         try:
-            return command.finish(running, timeout)
+            return command.finish(running)
         finally:
             self._note_worker(0)
 

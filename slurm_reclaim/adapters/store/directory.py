@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
+from slurm_reclaim.adapters.store.following import Follower
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Manifest, Part
 from slurm_reclaim.model.ids import SessionId
@@ -62,6 +63,13 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
+def _part(staged: Path, path: Path, followed: dict[str, Part]) -> Part:
+    """Hashed while it was written, if it is as long now as it was then; else hashed now."""
+    name, size = str(path.relative_to(staged)), path.stat().st_size
+    known = followed.get(name)
+    return known if known is not None and known.size == size else Part(name, size, digest(path))
+
+
 class DirectoryStore:
     """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
     is not what was written."""
@@ -70,6 +78,7 @@ class DirectoryStore:
         """`min_free`: bytes that must stay free after a dump."""
         self.root = root
         self._min_free = min_free
+        self._followed: dict[Path, dict[str, Part]] = {}
         self.base = root / cluster
 
     def check(self) -> int:
@@ -118,8 +127,21 @@ class DirectoryStore:
             path.mkdir(mode=0o700)
         return path
 
+    @contextmanager
+    def follow(self, staged: Path) -> Iterator[None]:
+        """While inside, the big files that appear in `staged` are hashed and synced as they grow;
+        `commit` then need not read them again."""
+        follower = Follower(staged)
+        follower.start()
+        try:
+            yield
+        finally:
+            with _answering(f"store {self.root}"):
+                self._followed[staged] = follower.finish()
+
     def discard(self, staged: Path) -> None:
         """Forget a staged checkpoint; never raises, since it is called on the way out."""
+        self._followed.pop(staged, None)
         shutil.rmtree(staged, ignore_errors=True)
 
     def commit(
@@ -138,10 +160,8 @@ class DirectoryStore:
                 os.chmod(path, 0o600)
             with ThreadPoolExecutor(2) as pool:
                 syncing = pool.submit(_sync_all, files)
-                parts = tuple(
-                    Part(str(path.relative_to(staged)), path.stat().st_size, digest(path))
-                    for path in files
-                )
+                followed = self._followed.pop(staged, {})
+                parts = tuple(_part(staged, path, followed) for path in files)
                 syncing.result()
             for folder in {path.parent for path in files} | {staged}:
                 os.chown(folder, os.geteuid(), os.getegid())
