@@ -13,6 +13,7 @@ from slurm_reclaim.checks.host import Host, mode, others_may
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.config.units import format_size
+from slurm_reclaim.model.checkpoint import STORE_MARKER
 
 _FAMILY = Family("store")
 _VOLATILE = {"tmpfs", "ramfs", "overlay"}
@@ -45,10 +46,22 @@ def judge(host: Host, store: Store) -> list[Check]:
         private = _FAMILY.ok("store private", f"{store.path} is 0700 and root's")
     return [
         private,
+        _marked(host, store),
         kind(mount_of(host.read("/proc/self/mountinfo"), store.path)),
         _durable(host.place(store.path)),
         _room(host.place(store.path), store.min_free),
     ]
+
+
+def _marked(host: Host, store: Store) -> Check:
+    marker = f"{store.path}/{STORE_MARKER}"
+    if host.place(marker).exists():
+        return _FAMILY.ok("store marked", f"{STORE_MARKER} is there")
+    return _FAMILY.failed(
+        "store marked",
+        f"there is no {STORE_MARKER} in {store.path}",
+        f"is the file system mounted? A new store is made with: touch {marker}",
+    )
 
 
 def mount_of(mountinfo: str, path: str) -> Mount | None:

@@ -55,16 +55,19 @@ class Agent:
     async def _reporting(self) -> None:
         while True:
             self._alive()
-            self._take_notes()
-            await self._orders.finish_commits()
-            self._sessions.changed.clear()
             try:
+                self._take_notes()
+                await self._orders.finish_commits()
+                self._sessions.changed.clear()
                 await self._report()
                 self._heard()
             except Unavailable as error:
                 self._unheard(error)
             except ReclaimError as error:
                 log.error("report refused: %s", error)
+            except Exception:
+                # One session's oddity must not take the other sessions' agent away.
+                log.exception("report")
             await self._pause()
 
     async def _pause(self) -> None:
@@ -121,6 +124,9 @@ class Agent:
                 await asyncio.sleep(RETRY)
             except ReclaimError as error:
                 log.error("orders refused: %s", error)
+                await asyncio.sleep(RETRY)
+            except Exception:
+                log.exception("orders")
                 await asyncio.sleep(RETRY)
 
     def _heard(self) -> None:

@@ -124,8 +124,12 @@ class NodeSessions:
         """Reads /proc; for a worker thread."""
         found = []
         for session in list(self.sessions.values()):
-            if tree.same_process(session.init, session.init_start):
+            if not tree.same_process(session.init, session.init_start):
+                continue
+            try:
                 found.append(self._report(session))
+            except Exception:
+                log.exception("session job=%s can't be looked at", session.job_id)
         return tuple(found)
 
     def _report(self, session: NodeSession) -> SessionReport:

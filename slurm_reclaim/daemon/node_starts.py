@@ -29,6 +29,7 @@ from slurm_reclaim.stages.node_record import save_if_possible
 log = logging.getLogger(__name__)
 
 FRESH_LAST_PID = 299
+START_PATIENCE = 2.0
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
@@ -79,10 +80,14 @@ class NodeStarts:
 
     async def start(self, message: dict[str, str]) -> dict[str, str]:
         """Answer the plugin. Whatever goes wrong here must leave a fresh job alone (S10), and
-        must not let a job with an image start from scratch."""
+        must not let a job with an image start from scratch: the controller is asked about every
+        job, since the store of this very node may be the wrong one. Raises StoreUnavailable where
+        nobody can tell: the plugin then holds back a job that was requeued, and no other."""
         job_id, uid = lines.number(message, "job"), lines.number(message, "uid")
         try:
             answer = await self._decide(job_id, uid, message)
+        except StoreUnavailable:
+            raise
         except ReclaimError as error:
             self._sessions.note("job-started-unmanaged", error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
@@ -94,12 +99,13 @@ class NodeStarts:
             images = await asyncio.to_thread(self._store.of_job, job_id, uid)
         except StoreUnavailable as error:
             trouble = error.message
-        if images or trouble:
-            answer = await self._ask(job_id, uid, images, timeout=2.0)
-            if answer is None and images:
-                return self._answer("restore", "the job has an image", job_id, images)
-            if answer is not None and answer.mode is not StartMode.FRESH:
-                return self._answer("restore", answer.reason, job_id, images)
+        answer = await self._ask(job_id, uid, images, timeout=START_PATIENCE)
+        mode = StartMode.WAIT if answer is None else answer.mode
+        reason = "the job may have an image" if answer is None else answer.reason
+        if mode is StartMode.RESTORE or (images and mode is StartMode.WAIT):
+            return self._answer("restore", reason, job_id, images)
+        if trouble and mode is StartMode.WAIT:
+            raise StoreUnavailable(f"{trouble}; {reason}")
         managed, reason = managed_by(self._config(), message)
         if not managed:
             if message.get("option") == "on":
@@ -135,15 +141,20 @@ class NodeStarts:
             job_id=job_id,
             uid=uid,
             facts=await asyncio.to_thread(self._facts.facts),
-            checkpoints=tuple(images),
+            checkpoints=tuple(await asyncio.to_thread(self._checkpoints, images)),
         )
         try:
             return await self._controller.post(
                 "/v1/agent/start", question, StartAnswer, timeout=timeout
             )
         except Unavailable as error:
-            log.warning("job=%s has an image and the controller is silent: %s", job_id, error)
+            log.warning("job=%s starts and the controller is silent: %s", job_id, error)
             return None
+
+    def _checkpoints(self, images: list[str]) -> list[str]:
+        """`session id/restart count` of every committed checkpoint."""
+        ids = [(name, parse_session_id(name)) for name in images]
+        return [f"{name}/{n}" for name, id in ids for n in self._store.committed(id)]
 
     # -- attach -------------------------------------------------------------------------------
 

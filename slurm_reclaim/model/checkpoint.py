@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 MANIFEST_VERSION = 1
+# Made once by the admin, in the store. Without it an unmounted file system looks like an empty
+# store, and a job with an image like one without.
+STORE_MARKER = ".slurm-reclaim-store"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ _AWAITED = frozenset({State.HIBERNATED, State.QUEUED, State.RESTORING})
 
 
 async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
-    """Raises nothing for what Slurm does not answer: that is WAIT."""
+    """Raises nothing for what Slurm does not answer: that is WAIT. Asked at every job start, so
+    Slurm is not asked about jobs that we never had."""
+    if not question.checkpoints and not _ours(desk, question):
+        return StartAnswer(StartMode.FRESH, "there is no session of this job")
     try:
         detail = await desk.scheduler.detail(question.job_id)
     except Unavailable as error:
@@ -40,6 +43,10 @@ async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
         if current is None:
             return _wait("the session has just ended")
         return _for_session(desk, current, question, detail)
+
+
+def _ours(desk: Desk, question: StartQuestion) -> bool:
+    return any(s.id.uid == question.uid for s in desk.of_job(question.job_id))
 
 
 def _for_session(

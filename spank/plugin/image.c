@@ -53,8 +53,9 @@ static int scan_store(const struct fallback *fallback, const struct plan *plan)
 	int result = NONE;
 	DIR *dir;
 
-	/* A store that isn't mounted can't be told from an empty one, a missing one can. */
-	if (stat(fallback->store, &info) != 0)
+	/* Without its marker it may be the empty mount point of a file system that isn't there. */
+	snprintf(path, sizeof(path), "%s/.slurm-reclaim-store", fallback->store);
+	if (stat(path, &info) != 0)
 		return UNKNOWN;
 	snprintf(path, sizeof(path), "%s/%s", fallback->store, fallback->cluster);
 	dir = opendir(path);

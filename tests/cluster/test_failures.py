@@ -252,3 +252,38 @@ def test_a_second_controller_refuses_to_start(lab):
     assert done.returncode != 0
     assert "journal" in done.stderr
     assert lab.out("ctl", "reclaim", "list") is not None
+
+
+def test_a_node_whose_store_is_not_mounted_never_starts_from_scratch(lab, counter):
+    with only(lab, "n1"):
+        job = counter()
+    before = job.seen()
+    job.reclaim("hibernate")
+    lab.exec("n2", "mount", "-t", "tmpfs", "-o", "mode=700", "none", STORE)
+    try:
+        with only(lab, "n2"):
+            lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "ExcNodeList=")
+            lab.exec("ctl", "scontrol", "release", str(job.job))
+            job.wait_for("RUNNING")
+            job.wait_for("SPECIAL_EXIT", 100)
+    finally:
+        lab.exec("n2", "umount", STORE)
+    job.wait_for_session("HIBERNATED")
+    is_whole(job, before)
+
+
+def test_a_session_with_odd_names_does_not_take_the_agent_away(lab, counter):
+    job = counter()
+    script = (
+        "#!/bin/bash\nexec python3 -c 'import ctypes,time;"
+        'ctypes.CDLL(None).prctl(15,b"ab\\xff\\xfe",0,0,0); time.sleep(600)\'\n'
+    )
+    odd = lab.sbatch(script, "--reclaim=on", "-w", job.node, "-D", "/tmp", "-o", "/dev/null")
+    try:
+        lab.wait("it", lambda: "RUNNING" in lab.out("ctl", "squeue", "-h", "-j", str(odd), "-o%T"))
+        time.sleep(5)
+        before = job.seen()
+        job.reclaim("hibernate")
+        is_whole(job, before)
+    finally:
+        lab.exec("ctl", "scancel", str(odd))

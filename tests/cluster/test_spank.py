@@ -573,7 +573,8 @@ def test_image_and_no_agent(bench, libexec):
     bench.stop_agent()
     store = f"/shared/spank-store-{job}"
     bench.root(
-        f"mkdir -p {store}/lab/{job}.2001.1/1; touch {store}/lab/{job}.2001.1/1/manifest.json;"
+        f"mkdir -p {store}/lab/{job}.2001.1/1; touch {store}/.slurm-reclaim-store;"
+        f"touch {store}/lab/{job}.2001.1/1/manifest.json;"
         "cp -a /var/lib/slurm-reclaim/plugin.conf /root/plugin.conf.was 2>/dev/null;"
         f"printf 'store={store}\ncluster=lab\nrestore_wait=2\nscontrol=/usr/bin/scontrol\n"
         "held_state=SpecialExit\n' > /var/lib/slurm-reclaim/plugin.conf"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +71,8 @@ class Finished:
         return self.status == 0
 
 
-def start(entry: Entry, command: Sequence[str], timeout: float) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it. After `timeout` seconds it is
-    killed."""
+def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
+    """Start a command in the background; `finish` waits for it."""
     for fd in entry.keep:
         os.set_inheritable(fd, True)
     run = sh.Command(str(LIBEXEC / "reclaim-exec"))
@@ -87,23 +86,25 @@ def start(entry: Entry, command: Sequence[str], timeout: float) -> sh.RunningCom
         _bg_exc=False,
         _tty_out=False,
         _err_to_out=True,
-        _timeout=timeout,
         _ok_code=list(range(-64, 256)),
     )
 
 
-def finish(running: sh.RunningCommand) -> Finished:
-    """Wait without polling: `wait(timeout=)` of sh looks only every 0.1 s."""
+def finish(running: sh.RunningCommand, timeout: float) -> Finished:
+    """Wait; after `timeout` seconds the command is killed and `status` is -9. By a timer of our
+    own, since those of sh make it look for the end every 0.1 s only."""
+    timer = threading.Timer(timeout, running.kill)
+    timer.daemon = True
+    timer.start()
     try:
         running.wait()
-        status = int(running.exit_code or 0)
-    except sh.TimeoutException:
-        status = -signal.SIGKILL
-    return Finished(status, str(running.stdout.decode(errors="replace")))
+    finally:
+        timer.cancel()
+    return Finished(int(running.exit_code or 0), str(running.stdout.decode(errors="replace")))
 
 
 def run(entry: Entry, command: Sequence[str], timeout: float = 60.0) -> Finished:
-    return finish(start(entry, command, timeout))
+    return finish(start(entry, command), timeout)
 
 
 def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:

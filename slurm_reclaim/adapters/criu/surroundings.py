@@ -16,7 +16,7 @@ import sh
 from slurm_reclaim.adapters.criu import command
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.proc import tree
-from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.adapters.proc.tree import PROC, Process, printable
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DumpFailed, RestoreFailed
 from slurm_reclaim.model.checkpoint import Manifest, OutputFile
@@ -96,6 +96,13 @@ class Surroundings:
                 continue
             outputs[path] = self._save_output(staged, root, path, fd)
         self.outputs = tuple(outputs.values())
+
+    def unwritable_name(self) -> str:
+        """The name of an output file that no manifest can hold; empty where all is well."""
+        for path in filter(None, (self._output_path(1), self._output_path(2))):
+            if printable(path) != path:
+                return printable(path)
+        return ""
 
     def _output_path(self, fd: int) -> str | None:
         """Path of the relay's stdout or stderr where it is a regular file."""

@@ -70,6 +70,9 @@ class SessionTree:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
+        if name := self._surroundings.unwritable_name():
+            hint = "job output files need names in UTF-8"
+            return [Blocker("output-name", f"the output file {name} can't be recorded", hint)]
         return blockers.find(
             self._members(),
             root=root.pid,
@@ -116,10 +119,10 @@ class SessionTree:
         images.check_credentials(folder, owner)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
-        running = command.start(entry, words, timeout)
+        running = command.start(entry, words)
         self._note_worker(running.pid)
         try:
-            return command.finish(running)
+            return command.finish(running, timeout)
         finally:
             self._note_worker(0)
 

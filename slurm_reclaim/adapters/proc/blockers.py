@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 from slurm_reclaim.adapters.proc import sockets
-from slurm_reclaim.adapters.proc.tree import PROC, Process, namespace, outside
+from slurm_reclaim.adapters.proc.tree import (
+    PROC,
+    Process,
+    kernel_text,
+    namespace,
+    outside,
+    printable,
+)
 from slurm_reclaim.model.blocker import Blocker
 
 # /dev/... that CRIU opens again by path: major numbers 1 (mem), 5 (tty, ptmx), 136-143 (pts)
@@ -61,7 +68,7 @@ def find(
 
 def _filters(pid: int) -> int:
     try:
-        text = (PROC / str(pid) / "status").read_text()
+        text = kernel_text(PROC / str(pid) / "status")
     except (FileNotFoundError, ProcessLookupError):
         return 0
     match = re.search(r"^Seccomp_filters:\s*(\d+)", text, re.MULTILINE)
@@ -126,13 +133,13 @@ def _descriptor(process: Process, target: str, path: str, ghost_limit: int) -> I
     elif target.startswith("/dev/") and not target.endswith(_DELETED):
         facts = os.stat(path)
         if facts.st_rdev and os.major(facts.st_rdev) not in _GOOD_MAJORS:
-            yield Blocker("device", f"{process} has {target} open", "close the device")
+            yield Blocker("device", f"{process} has {printable(target)} open", "close the device")
     elif target.endswith(_DELETED):
         size = os.stat(path).st_size
         if size > ghost_limit:
             yield Blocker(
                 "deleted-file",
-                f"{process} holds {target} with {size >> 20} MiB",
+                f"{process} holds {printable(target)} with {size >> 20} MiB",
                 "agent.ghost_limit bounds deleted files that are kept open",
             )
 
@@ -140,7 +147,7 @@ def _descriptor(process: Process, target: str, path: str, ghost_limit: int) -> I
 def _anonymous(process: Process, kind: str) -> Iterator[Blocker]:
     for pattern, (name, hint) in _ANONYMOUS.items():
         if pattern in kind:
-            yield Blocker(name, f"{process} uses {kind.strip('[]')}", hint)
+            yield Blocker(name, f"{process} uses {printable(kind.strip('[]'))}", hint)
 
 
 def _mappings(process: Process) -> Iterator[Blocker]:

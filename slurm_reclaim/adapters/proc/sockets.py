@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import sh
 
-from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text
 from slurm_reclaim.model.blocker import Blocker
 
 _ESTABLISHED = "01"
@@ -19,7 +19,7 @@ _ESTABLISHED = "01"
 
 def _rows(pid: int, table: str) -> list[list[str]]:
     try:
-        lines = (PROC / str(pid) / "net" / table).read_text().splitlines()
+        lines = kernel_text(PROC / str(pid) / "net" / table).split("\n")
     except (FileNotFoundError, ProcessLookupError, OSError):
         return []
     return [line.split() for line in lines[1:]]
@@ -63,15 +63,16 @@ def outside_unix_peers(tree: list[Process]) -> list[Blocker]:
     own = of_processes(tree)
     if not own:
         return []
-    text = str(sh.Command("/usr/bin/ss")("-xaHn", _env={"LC_ALL": "C"}))
-    return unix_peers(text, own)
+    ss = sh.Command("/usr/bin/ss")
+    listing = ss("-xaHn", _env={"LC_ALL": "C"}, _decode_errors="backslashreplace")
+    return unix_peers(str(listing), own)
 
 
 def unix_peers(listing: str, own: dict[int, Process]) -> list[Blocker]:
     """The pure half of `outside_unix_peers`: `listing` is what `ss -xaHn` printed."""
     names: dict[int, str] = {}
     pairs: list[tuple[int, int, str]] = []
-    for line in listing.splitlines():
+    for line in listing.split("\n"):
         words = line.split()
         if len(words) < 8 or not words[5].isdigit() or not words[7].isdigit():
             continue

@@ -40,11 +40,23 @@ class Process:
         return f"{self.name} ({self.inner})"
 
 
+def kernel_text(path: Path) -> str:
+    """A file of /proc. Names in it are the users' own and need be no UTF-8; what is not is shown
+    as `\\xff`. Split it on "\\n" only: `splitlines` knows other line ends, and a name may hold
+    them."""
+    return path.read_bytes().decode("utf-8", "backslashreplace")
+
+
+def printable(name: str) -> str:
+    """A file name as it can be written into JSON and shown to people."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def start_time(pid: int) -> int:
     """Clock ticks after boot at which `pid` started; 0 if there is no such process. With the PID
     it names a process for good, since PIDs are reused."""
     try:
-        stat = (PROC / str(pid) / "stat").read_text()
+        stat = kernel_text(PROC / str(pid) / "stat")
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return int(stat.rpartition(")")[2].split()[19])
@@ -64,11 +76,11 @@ def namespace(pid: int, kind: str) -> int:
 
 def read(pid: int) -> Process | None:
     try:
-        text = (PROC / str(pid) / "status").read_text()
-        stat = (PROC / str(pid) / "stat").read_text()
+        text = kernel_text(PROC / str(pid) / "status")
+        stat = kernel_text(PROC / str(pid) / "stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    status = dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
     fields = stat.rpartition(")")[2].split()
     return Process(
         pid=pid,
@@ -171,7 +183,7 @@ def clocks(pid: int) -> tuple[int, int]:
 def clock_offsets(pid: int) -> tuple[int, int]:
     """Offsets of the process's time namespace in nanoseconds, (0, 0) where there is none."""
     try:
-        lines = (PROC / str(pid) / "timens_offsets").read_text().splitlines()
+        lines = kernel_text(PROC / str(pid) / "timens_offsets").splitlines()
     except FileNotFoundError:
         return 0, 0
     offsets = {"monotonic": 0, "boottime": 0}

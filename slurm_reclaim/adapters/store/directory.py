@@ -19,7 +19,7 @@ from blake3 import blake3
 
 from slurm_reclaim.adapters.store.following import Follower
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
-from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Manifest, Part
+from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, STORE_MARKER, Manifest, Part
 from slurm_reclaim.model.ids import SessionId
 
 MANIFEST = "manifest.json"
@@ -93,10 +93,18 @@ class DirectoryStore:
                     f"store {self.root} must belong to root with mode 0700",
                     hint=f"chown root: {self.root}; chmod 0700 {self.root}",
                 )
+            self._marked()
             space = os.statvfs(self.root)
             if space.f_files and not space.f_favail:
                 raise StoreUnavailable(f"store {self.root} has no inode left")
             return space.f_bavail * space.f_frsize
+
+    def _marked(self) -> None:
+        if not (self.root / STORE_MARKER).exists():
+            raise StoreUnavailable(
+                f"{self.root} is no checkpoint store: there is no {STORE_MARKER} in it",
+                hint=f"is it mounted? A new store is made with: touch {self.root}/{STORE_MARKER}",
+            )
 
     def reserve(self, size: int) -> None:
         """See that there is room for `size` bytes more. Raises StoreUnavailable before anything is
@@ -168,6 +176,7 @@ class DirectoryStore:
                 os.chmod(folder, 0o700)
                 fsync_directory(folder)
             manifest = describe(parts)
+            encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
             target = self.checkpoint_dir(session, restarts)
             target.parent.mkdir(mode=0o700, exist_ok=True)
             if target.exists():
@@ -177,18 +186,18 @@ class DirectoryStore:
             fsync_directory(self.base)
             self._check_sizes(target, manifest)
             try:
-                self._write_manifest(target, manifest)
+                self._write_manifest(target, encoded)
             except OSError:
                 # The caller goes on as if nothing had been committed, so nothing may be.
                 (target / MANIFEST).unlink(missing_ok=True)
                 raise
         return manifest
 
-    def _write_manifest(self, target: Path, manifest: Manifest) -> None:
+    def _write_manifest(self, target: Path, encoded: bytes) -> None:
         temporary = target / f"{MANIFEST}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+            file.write(encoded)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(target / MANIFEST)
@@ -233,7 +242,10 @@ class DirectoryStore:
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
-        """Sessions (as text) under this job id and uid that have a committed checkpoint."""
+        """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises
+        StoreUnavailable where that can't be told."""
+        with _answering(f"store {self.root}"):
+            self._marked()
         try:
             names = os.listdir(self.base)
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 from slurm_reclaim.adapters.transport import lines
-from slurm_reclaim.errors import AgentUnavailable, BadRequest, OperationFailed
+from slurm_reclaim.errors import AgentUnavailable, BadRequest, OperationFailed, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -141,8 +141,11 @@ class PluginSocket:
                 await self._attach(first, pid, link)
                 while (message := await _message(reader)) is not None:
                     link.answered(message)
-        except (BadRequest, ConnectionError) as error:
+        except (BadRequest, Unavailable, ConnectionError) as error:
+            # No answer is an answer: the plugin decides by itself.
             log.warning("plugin socket: %s", error)
+        except Exception:
+            log.exception("plugin socket")
         finally:
             if link is not None:
                 link.lost()

@@ -224,6 +224,7 @@ class Cluster:
         for path, mode in ((shared, 0o755), (shared / "home", 0o755), (shared / "reclaim", 0o700)):
             path.mkdir(exist_ok=True)
             path.chmod(mode)
+        (shared / "reclaim/.slurm-reclaim-store").touch()  # docs/install.md 5
         for user, uid in USERS.items():
             home = shared / "home" / user
             if not home.exists():

@@ -1,5 +1,6 @@
 """What can't be dumped is found on real processes, by name, without touching them."""
 
+import json
 import os
 import signal
 import socket
@@ -177,3 +178,15 @@ def test_peers_are_read_from_what_ss_prints():
     )
     found = sockets.unix_peers(listing, {10: process, 11: process, 20: process, 30: process})
     assert [b.what for b in found] == [f"{process} is connected to /run/dbus/socket"]
+
+
+def test_names_that_are_no_utf8_are_shown_and_break_nothing(session, tmp_path):
+    odd = os.path.join(os.fsencode(tmp_path), b"x\xff\xfe")
+    code = (
+        "import ctypes, os; ctypes.CDLL(None).prctl(15, b'ab\\xff\\x0b\\x1cUid:', 0, 0, 0); "
+        f"f = open({odd!r}, 'wb'); f.truncate(9 << 20); os.unlink({odd!r})"
+    )
+    found = session(code)
+    assert "\\xff\\xfe" in found["deleted-file"].what
+    json.dumps(found["deleted-file"].what).encode()
+    assert "ab\\xff" in found["deleted-file"].what

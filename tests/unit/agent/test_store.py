@@ -1,12 +1,14 @@
 """The checkpoint directory: private, whole or not there, honest about room."""
 
 import os
+import shutil
 import time
 
 import pytest
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore, digest
 from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.ids import SessionId
 
 ID = SessionId("lab", 7, 2001, 1000)
@@ -16,6 +18,7 @@ ID = SessionId("lab", 7, 2001, 1000)
 def store(tmp_path):
     root = tmp_path / "store"
     root.mkdir(mode=0o700)
+    (root / STORE_MARKER).touch()
     return DirectoryStore(root, "lab")
 
 
@@ -26,9 +29,16 @@ def test_a_store_that_others_can_read_is_refused(store):
 
 
 def test_a_missing_store_is_unavailable_and_not_empty(store):
-    store.root.rmdir()
+    shutil.rmtree(store.root)
     with pytest.raises(StoreUnavailable):
         store.check()
+
+
+def test_an_unmounted_store_is_not_taken_for_an_empty_one(store):
+    (store.root / STORE_MARKER).unlink()
+    for ask in (store.check, lambda: store.of_job(7, 2001)):
+        with pytest.raises(StoreUnavailable, match="mounted"):
+            ask()
 
 
 def test_room_is_looked_for_before_anything_is_frozen(store):

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Credentials, Manifest, Needs, Part
+from slurm_reclaim.model.checkpoint import (
+    MANIFEST_VERSION,
+    STORE_MARKER,
+    Credentials,
+    Manifest,
+    Needs,
+    Part,
+)
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Verb
@@ -25,6 +32,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         root = folder / "store"
         root.mkdir(mode=0o700)
+        (root / STORE_MARKER).touch()
         self.store = _Store(self, DirectoryStore(root, ID.cluster))
         self.tree = _Tree(self)
         self.link = _Link(self)

@@ -327,6 +327,7 @@ def test_the_kind_of_storage(path: str, kind: str, verdict: Verdict) -> None:
 @pytest.fixture
 def settings(node: Node) -> Store:
     (node.root / "store").mkdir(mode=0o700)
+    (node.root / "store/.slurm-reclaim-store").touch()
     node.file("/proc/self/mountinfo", MOUNTS)
     return Store(path=ConfigPath("/store"), min_free=Bytes(1))
 
@@ -335,9 +336,15 @@ def test_a_good_store(node: Node, settings: Store) -> None:
     found = verdicts(store.judge(node.host, settings))
     assert found.pop("store shared") is Verdict.WARNING
     assert found == {
-        "store private": Verdict.OK, "store durable": Verdict.OK, "store room": Verdict.OK,
+        "store private": Verdict.OK, "store marked": Verdict.OK,
+        "store durable": Verdict.OK, "store room": Verdict.OK,
     }  # fmt: skip
-    assert os.listdir(node.root / "store") == []
+    assert os.listdir(node.root / "store") == [".slurm-reclaim-store"]
+
+
+def test_a_store_that_may_not_be_mounted(node: Node, settings: Store) -> None:
+    (node.root / "store/.slurm-reclaim-store").unlink()
+    assert verdicts(store.judge(node.host, settings))["store marked"] is Verdict.FAILED
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o705, 0o770])

@@ -114,6 +114,9 @@ def plugin_conf(bench, **more: str) -> None:
     values = {"store": bench.base / "store", "cluster": "lab", "restore_wait": 1,
               "scontrol": recorder, "held_state": "SpecialExit", **more}  # fmt: skip
     (bench.state / "plugin.conf").write_text("".join(f"{k}={v}\n" for k, v in values.items()))
+    store = bench.base / "store"
+    store.mkdir(exist_ok=True)
+    (store / ".slurm-reclaim-store").touch()
 
 
 def asked(bench) -> str:
@@ -206,6 +209,13 @@ def test_image_and_no_session(bench, break_it):
         shutil.rmtree(bench.libexec)
     else:
         (bench.libexec / "reclaim-init").write_text("#!/bin/sh\nexit 1\n")
+    parked(bench)
+
+
+def test_a_store_without_its_marker_may_be_unmounted(bench):
+    """An empty mount point does not say that there is no image."""
+    plugin_conf(bench)
+    (bench.base / "store/.slurm-reclaim-store").unlink()
     parked(bench)
 
 
