@@ -43,6 +43,10 @@ def fit(session: Session, job: Job, view: View, now: float, silent_after: float)
         unfit = _unfit(session.needs, job.partition, view, now, silent_after)
         view.memo[key] = unfit
     bad = {name: _FAILED for name in session.bad_nodes if name in unfit}
+    if session.fence:
+        # S3: not anywhere else while the older incarnation may live there.
+        lost = f"{session.fence} was lost and may still run the session"
+        bad |= {name: lost for name in unfit if name != session.fence}
     nodes = tuple(name for name, why in unfit.items() if not why and name not in bad)
     return Fit(nodes, {name: why for name, why in (unfit | bad).items() if why})
 

@@ -13,6 +13,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.fit import Fit, fit
+from slurm_reclaim.stages.mishap import ended_before_restore
 from slurm_reclaim.stages.requeue import whole_minutes
 
 
@@ -32,7 +33,7 @@ async def step(desk: Desk, session: Session) -> None:
             end(desk, session, f"{why}; its checkpoint is left to retention")
         return
     if job.finished:
-        end(desk, session, f"the job was ended while it was hibernated: {job.state}")
+        await ended_before_restore(desk, session, job, "while it was hibernated")
         return
     session = lift_fence(desk, session)
     if job.restarts > session.restarts:

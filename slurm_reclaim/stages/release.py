@@ -11,6 +11,7 @@ from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.fit import Fit
 from slurm_reclaim.stages.hibernate import wrong_state
 from slurm_reclaim.stages.hold import keep, started, suitable
+from slurm_reclaim.stages.mishap import ended_before_restore
 from slurm_reclaim.stages.view import same_job
 
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
@@ -30,10 +31,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             f"job {session.job} is held by an operator, who alone can release it",
             hint="ask the site's support why",
         )
-    if session.fence and operator:
-        # An operator's word that the lost node is off.
-        desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
-        session = desk.update(session.id, fence="")
+    session = _through_fence(desk, session, operator=operator, by=by)
     _refuse_unfit(desk, session, suitable(desk, session, job))
     await keep(desk, session, job, now=True)
     intent = desk.journal.intend(session.id, "release", by)
@@ -48,6 +46,21 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
     after = desk.apply(session.id, Fact.RELEASED, f"restore asked by {by}", restarts=job.restarts)
     desk.journal.settle(intent, "done")
     return after
+
+
+def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:
+    """S3, and an operator's word that a lost node is off."""
+    session = lift_fence(desk, session)
+    if not session.fence:
+        return session
+    if not operator:
+        raise AgentUnavailable(
+            f"{session.fence} was lost and may still run the session of job {session.job}",
+            hint="wait until its agent answers; an operator who knows that the node is off "
+            f"may say so with: reclaim restore {session.job}",
+        )
+    desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
+    return desk.update(session.id, fence="")
 
 
 def _waiting(session: Session, detail: JobDetail | None) -> Job:
@@ -79,7 +92,7 @@ async def step(desk: Desk, session: Session) -> None:
             end(desk, session, f"{why}; its checkpoint is left to retention")
         return
     if job.finished:
-        end(desk, session, f"the job was ended before it started: {job.state}")
+        await ended_before_restore(desk, session, job, "before it started")
         return
     session = lift_fence(desk, session)
     if job.restarts > session.restarts:

@@ -76,8 +76,9 @@ async def _requeue(desk: Desk, session: Session) -> None:
 
 
 async def requeue_held(desk: Desk, session: Session) -> None:
-    """S1: only for a session whose image is committed."""
-    if session.checkpoint < 0:
+    """S1: only for a session whose image is committed. (One that waits for its restore has nothing
+    alive, and its image may be one that was committed unseen.)"""
+    if session.checkpoint < 0 and session.state is not State.RESTORING:
         raise ProgrammingError(f"S1: {session.id} has no committed checkpoint")
     try:
         await desk.scheduler.requeue_held(

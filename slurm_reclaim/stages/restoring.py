@@ -3,21 +3,15 @@ with the reason, the image kept and another node next time."""
 
 from __future__ import annotations
 
-from slurm_reclaim.errors import RequeueFailed
 from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, row
-from slurm_reclaim.stages.requeue import annotate, in_place, requeue_held
+from slurm_reclaim.stages.mishap import MISHAPS, NOT_RESTORED, bad_nodes, hold_again
+from slurm_reclaim.stages.requeue import in_place
 from slurm_reclaim.stages.start import restore_ordered
-from slurm_reclaim.stages.wording import held_again
-
-# Endings of a job that say nothing of its owner's will: the image is still the session.
-_MISHAPS = frozenset(
-    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
-)  # fmt: skip
 
 
 async def step(desk: Desk, session: Session) -> None:
@@ -36,7 +30,7 @@ async def step(desk: Desk, session: Session) -> None:
             end(desk, session, f"the job ended before it was restored in place: {job.state}")
         return
     if told is not None and told.living is Living.RESTORE_FAILED:
-        await _hold_again(desk, session, job, told.reason or "the restore failed")
+        await hold_again(desk, session, job, told.reason or "the restore failed")
     elif job is not None:
         await _by_slurm(desk, session, job, told)
 
@@ -69,12 +63,12 @@ async def _by_slurm(desk: Desk, session: Session, job: Job, told: SessionReport 
     if job.restarts > session.restarts:
         _requeued(desk, session, job)
     elif job.finished:
-        if told is not None and job.state in _MISHAPS:
-            await _hold_again(desk, session, job, f"the job ended during the restore: {job.state}")
+        if job.state in MISHAPS and not _was_restored(desk, session):
+            await hold_again(desk, session, job, f"the job ended during the restore: {job.state}")
         else:
             end(desk, session, f"the job ended: {job.state}")
     elif job.running and told is None and (why := _nobody_there(desk, session, job)):
-        await _hold_again(desk, session, job, why)
+        await hold_again(desk, session, job, why)
 
 
 def _requeued(desk: Desk, session: Session, job: Job) -> None:
@@ -92,14 +86,14 @@ def _requeued(desk: Desk, session: Session, job: Job) -> None:
             fence=session.node,
         )
         return
-    failed = session.node in session.bad_nodes
-    reason = session.reason if failed else f"{session.node} held the job again by itself"
+    ours = session.reason.startswith(NOT_RESTORED)
+    reason = session.reason if ours else f"{session.node} held the job again by itself"
     desk.apply(
         session.id,
         Fact.RESTORE_FAILED,
         reason,
         restarts=job.restarts,
-        bad_nodes=_with(session.bad_nodes, session.node),
+        bad_nodes=bad_nodes(session),
     )
 
 
@@ -120,33 +114,9 @@ def _nobody_there(desk: Desk, session: Session, job: Job) -> str:
     return ""
 
 
-async def _hold_again(desk: Desk, session: Session, job: Job | None, why: str) -> None:
-    """The reason and the node go into the journal first: the next answer of Slurm shows only that
-    the job is held."""
-    reason = f"not restored on {session.node}: {why}"
-    session = desk.update(
-        session.id, reason=reason, bad_nodes=_with(session.bad_nodes, session.node)
+def _was_restored(desk: Desk, session: Session) -> bool:
+    """A session that came back and ended by itself before the next report has really ended."""
+    return any(
+        event.kind == "session-restored" and event.at >= session.since - 1
+        for event in desk.journal.events(job_id=session.id.job_id, limit=50)
     )
-    if job is None and desk.touched.get(session.id, 0.0) > session.since:
-        return  # asked already; the next answer of Slurm will tell
-    detail = await desk.scheduler.detail(session.id.job_id)
-    if detail is None or detail.job.restarts > session.restarts:
-        return
-    if not (detail.job.running or detail.job.finished):
-        return  # completing
-    await annotate(desk, session, held_again(session, f"on {session.node}: {why}"))
-    intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
-    try:
-        await requeue_held(desk, session)
-    except RequeueFailed as error:
-        desk.journal.settle(intent, f"refused: {error.message}")
-        desk.settle(session.id, "restore", "failed")
-        desk.apply(
-            session.id,
-            Fact.RESTORE_IMPOSSIBLE,
-            f"{reason}; and Slurm did not take the job back: {error.message}",
-        )
-
-
-def _with(nodes: tuple[str, ...], node: str) -> tuple[str, ...]:
-    return nodes if not node or node in nodes else (*nodes, node)

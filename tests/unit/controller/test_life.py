@@ -8,8 +8,8 @@ import pytest
 
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
-from slurm_reclaim.stages import observe
-from tests.unit.controller.stand import Stand
+from slurm_reclaim.stages import observe, requests
+from tests.unit.controller.stand import Stand, refused
 from tests.unit.controller.world import Agent, World
 
 
@@ -250,10 +250,17 @@ async def test_a_lost_node_may_still_run_it(world: World, stand: Stand) -> None:
     await stand.restore()
     active = await stand.until(State.ACTIVE)
     world.lose_node(active.node)
-    await stand.turns(10)
+    await stand.turns(20)
     waiting = stand.session()
     assert waiting is not None
-    assert waiting.fence == active.node
+    assert (waiting.state, waiting.fence) == (State.QUEUED, active.node)
+    assert 7 not in world.agents["n2"].trees
+    assert world.jobs_by_id[7].excluded == "n[1-2]"
+    # Should it be started there all the same, it is not restored.
+    world.jobs_by_id[7].excluded = ""
+    world.tick()
+    assert world.agents["n2"].trees[7].living.value == "waiting"
+    await stand.turns(3)
     assert world.agents["n2"].trees[7].living.value == "waiting"
     # The node is back, slurmd kills what it finds of the old run, the agent says so.
     world.agents[active.node].trees.clear()
@@ -261,6 +268,38 @@ async def test_a_lost_node_may_still_run_it(world: World, stand: Stand) -> None:
     world.node_states[active.node] = frozenset({"idle"})
     restored = await stand.until(State.ACTIVE)
     assert (restored.node, restored.fence) == ("n2", "")
+
+
+async def test_only_an_operator_says_that_a_lost_node_is_off(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    active = await stand.until(State.ACTIVE)
+    world.lose_node(active.node)
+    await stand.turns(3)
+    world.jobs_by_id[7].held = True  # as Slurm does where every node is excluded
+    await stand.until(State.HIBERNATED)
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert "n1 was lost and may still run" in error.message
+    world.agents["n1"].trees.clear()
+    await stand.restore(stand.olga)
+    assert (await stand.until(State.ACTIVE)).node == "n2"
+
+
+async def test_a_commit_right_before_the_node_was_lost(world: World, stand: Stand) -> None:
+    """Nobody heard of it, but the store has it: the job must not start from scratch (S10)."""
+    await stand.hibernate()
+    world.obey(world.agents["n1"], stand.desk.orders.of_node("n1")[0])
+    world.agents["n1"].trees.clear()
+    world.agents["n1"].results.clear()
+    world.lose_node("n1")
+    await stand.turns(3)
+    assert stand.session().state is State.QUEUED  # type: ignore[union-attr]
+    world.agents["n1"].up = True
+    world.node_states["n1"] = frozenset({"idle"})
+    active = await stand.until(State.ACTIVE)
+    assert (active.checkpoint, active.restarts) == (0, 1)
+    assert world.history[-1].startswith("restored 7")
 
 
 async def test_it_is_held_again_by_the_node_itself(world: World, stand: Stand) -> None:

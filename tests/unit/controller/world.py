@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.job import Job, JobDetail, Node
@@ -261,7 +262,7 @@ class World:
             job.begin = self.time + 120
 
     def _schedule(self, job: SimJob) -> None:
-        excluded = set(job.excluded.split(","))
+        excluded = set(NodeSetNames().expand(job.excluded))
         for name, agent in self.agents.items():
             if name in excluded or "down" in self.node_states[name]:
                 continue
@@ -287,7 +288,7 @@ class World:
             if job.node == name and job.state == "RUNNING":
                 job.state, job.node = "PENDING", ""
                 job.restarts += 1
-                job.submitted = int(self.time)
+                job.submitted, job.begin = int(self.time), self.time + 120
 
     # -- agents -------------------------------------------------------------------------------
 

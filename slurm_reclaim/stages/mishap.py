@@ -1,0 +1,62 @@
+"""A job that has an image ends, or does not get on, for reasons that are not its owner's will: the
+image is still the session, so the job is held again."""
+
+from __future__ import annotations
+
+from slurm_reclaim.errors import RequeueFailed
+from slurm_reclaim.model.job import Job
+from slurm_reclaim.model.lifecycle import Fact
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.ending import end
+from slurm_reclaim.stages.requeue import annotate, requeue_held
+from slurm_reclaim.stages.wording import held_again
+
+# Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
+# be opened on a node fails before anything of ours runs.
+MISHAPS = frozenset(
+    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+)  # fmt: skip
+# How the reason begins that is ours; without it the node itself held the job again.
+NOT_RESTORED = "not restored on"
+
+
+async def ended_before_restore(desk: Desk, session: Session, job: Job, when: str) -> None:
+    """The job of a hibernated or released session is finished in Slurm."""
+    if job.state in MISHAPS:
+        await hold_again(desk, session, job, f"the job was ended {when}: {job.state}")
+    else:
+        end(desk, session, f"the job was ended {when}: {job.state}")
+
+
+async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) -> None:
+    """Requeue-hold a job whose restore came to nothing. The reason and the node go into the journal
+    first: the next answer of Slurm shows only that the job is held."""
+    reason = f"{NOT_RESTORED} {session.node}: {why}"
+    session = desk.update(session.id, reason=reason, bad_nodes=bad_nodes(session))
+    if job is None and desk.touched.get(session.id, 0.0) > session.since:
+        return  # asked already; the next answer of Slurm will tell
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None or detail.job.restarts > session.restarts:
+        return
+    if not (detail.job.running or detail.job.finished):
+        return  # completing
+    await annotate(desk, session, held_again(session, f"on {session.node}: {why}"))
+    intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
+    try:
+        await requeue_held(desk, session)
+    except RequeueFailed as error:
+        desk.journal.settle(intent, f"refused: {error.message}")
+        desk.settle(session.id, "restore", "failed")
+        desk.apply(
+            session.id,
+            Fact.RESTORE_IMPOSSIBLE,
+            f"{reason}; and Slurm did not take the job back: {error.message}",
+        )
+
+
+def bad_nodes(session: Session) -> tuple[str, ...]:
+    """Another node next time; unless it was not this one's fault but that of the fence."""
+    if not session.node or session.fence or session.node in session.bad_nodes:
+        return session.bad_nodes
+    return (*session.bad_nodes, session.node)
