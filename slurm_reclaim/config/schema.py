@@ -122,7 +122,10 @@ class Sessions:
         Seconds(120),
         "A job that lands where its image can't be restored waits this long, then is held again.",
     )
-    tail: Seconds = setting(Seconds(60), "Least time limit that a restored job is given.")
+    tail: Seconds = setting(
+        Seconds(600),
+        "Least time limit that a restored job is given; the wait for the restore counts.",
+    )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
 from slurm_reclaim.stages.hibernate import committed
+from slurm_reclaim.stages.hold import keep
 from slurm_reclaim.stages.requeue import annotate
 
 
@@ -20,6 +21,10 @@ async def step(desk: Desk, session: Session) -> None:
         return
     if job.restarts > session.restarts:
         incarnation_lost(desk, session, job)
+        current = desk.sessions.get(session.id)
+        if current is not None and job.waiting:
+            # At once: after a node failure Slurm may start the job again within seconds.
+            await keep(desk, current, job)
         return
     if job.finished:
         end(desk, session, f"the job ended: {job.state}")

@@ -255,18 +255,24 @@ def test_a_second_controller_refuses_to_start(lab):
 
 
 def test_a_node_whose_store_is_not_mounted_never_starts_from_scratch(lab, counter):
+    """The controller is away, too, so that nobody can say that there is an image."""
     with only(lab, "n1"):
         job = counter()
     before = job.seen()
     job.reclaim("hibernate")
+    lab.stop_daemon("ctl", "reclaimd")
     lab.exec("n2", "mount", "-t", "tmpfs", "-o", "mode=700", "none", STORE)
     try:
         with only(lab, "n2"):
-            lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "ExcNodeList=")
+            change = ("scontrol", "update", f"JobId={job.job}", "ExcNodeList=", "StartTime=now")
+            lab.exec("ctl", *change)
             lab.exec("ctl", "scontrol", "release", str(job.job))
             job.wait_for("RUNNING")
+            assert job.node == "n2"
+            lab.start_daemon("ctl", "reclaimd")
             job.wait_for("SPECIAL_EXIT", 100)
     finally:
+        lab.start_daemon("ctl", "reclaimd")
         lab.exec("n2", "umount", STORE)
     job.wait_for_session("HIBERNATED")
     is_whole(job, before)
@@ -287,3 +293,65 @@ def test_a_session_with_odd_names_does_not_take_the_agent_away(lab, counter):
         is_whole(job, before)
     finally:
         lab.exec("ctl", "scancel", str(odd))
+
+
+def test_a_job_with_other_steps_is_refused(lab, counter):
+    job = counter()
+    before = job.seen()
+    step = "srun --overlap --jobid={0} sleep 300 >/dev/null 2>&1 </dev/null & echo $!"
+    lab.exec("ctl", "sh", "-c", step.format(job.job), user="alice")
+    lab.wait("the step", lambda: f"{job.job}.0" in lab.out("ctl", "squeue", "-s", "-h"))
+    done = job.reclaim("hibernate", check=False)
+    assert done.returncode == 21, done.stderr
+    assert "job-step" in done.stderr
+    runs_on(job, before)
+    lab.exec("ctl", "scancel", f"{job.job}.0")
+    lab.wait("its end", lambda: f"{job.job}.0" not in lab.out("ctl", "squeue", "-s", "-h"))
+    job.reclaim("hibernate")
+    is_whole(job, before)
+
+
+def test_an_output_file_that_was_deleted_is_refused_by_name(lab, counter):
+    job = counter()
+    before = job.seen()
+    lab.exec("ctl", "rm", f"/shared/home/alice/{job.job}.out")
+    done = job.reclaim("hibernate", check=False)
+    assert done.returncode == 21, done.stderr
+    assert "output-file" in done.stderr
+    runs_on(job, before)
+
+
+def test_a_job_that_fails_before_its_restore_is_held_again(lab, counter):
+    """Its home can't be written: Slurm can't open the output file, and the job is FAILED."""
+    lab.exec("ctl", "mkdir", "-p", "/shared/home/alice/deep", user="alice")
+    job = counter("-o", "/shared/home/alice/deep/%j.out")
+    before = job.seen()
+    job.reclaim("hibernate")
+    lab.exec("ctl", "mv", "/shared/home/alice/deep", "/shared/home/alice/away")
+    try:
+        job.reclaim("restore", "--no-wait")
+        lab.wait("the mishap", lambda: "FAILED" in job.session()["reason"], 60)
+        job.wait_for("SPECIAL_EXIT")
+        job.wait_for_session("HIBERNATED")
+    finally:
+        lab.exec("ctl", "mv", "/shared/home/alice/away", "/shared/home/alice/deep")
+    job.reclaim("restore")
+    job.wait_for("RUNNING")
+    assert job.counts_on().pid == before.pid
+
+
+def test_files_in_private_places_are_put_back_without_roots_rights(lab, counter):
+    """A user can put a symbolic link where a directory was; root must not follow it."""
+    job = counter()
+    pid = lab.out(job.node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
+    inside = f"/proc/{pid}/root/dev/shm"
+    lab.exec(job.node, "mkdir", f"{inside}/d", user="alice")
+    lab.exec(job.node, "touch", f"{inside}/d/evil.sh", user="alice")
+    job.reclaim("hibernate")
+    archive = lab.out("ctl", "sh", "-c", f"ls {STORE}/*/{job.job}.*/0/files.tar")
+    facts = lab.out("ctl", "tar", "-tvf", archive)
+    assert "alice/alice" in facts
+    job.reclaim("restore")
+    job.counts_on()
+    pid = lab.out(job.node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
+    assert "alice alice" in lab.out(job.node, "ls", "-l", f"/proc/{pid}/root/dev/shm/d/evil.sh")

@@ -71,8 +71,8 @@ class Finished:
         return self.status == 0
 
 
-def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it."""
+def start(entry: Entry, command: Sequence[str], stdin: int | None = None) -> sh.RunningCommand:
+    """Start a command in the background; `finish` waits for it. `stdin` is a descriptor."""
     for fd in entry.keep:
         os.set_inheritable(fd, True)
     run = sh.Command(str(LIBEXEC / "reclaim-exec"))
@@ -86,6 +86,7 @@ def start(entry: Entry, command: Sequence[str]) -> sh.RunningCommand:
         _bg_exc=False,
         _tty_out=False,
         _err_to_out=True,
+        _in=None if stdin is None else os.fdopen(os.dup(stdin), "rb"),
         _ok_code=list(range(-64, 256)),
     )
 
@@ -103,8 +104,10 @@ def finish(running: sh.RunningCommand, timeout: float) -> Finished:
     return Finished(int(running.exit_code or 0), str(running.stdout.decode(errors="replace")))
 
 
-def run(entry: Entry, command: Sequence[str], timeout: float = 60.0) -> Finished:
-    return finish(start(entry, command), timeout)
+def run(
+    entry: Entry, command: Sequence[str], timeout: float = 60.0, stdin: int | None = None
+) -> Finished:
+    return finish(start(entry, command, stdin), timeout)
 
 
 def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-
-import sh
 
 from slurm_reclaim.adapters.criu import command
 from slurm_reclaim.adapters.criu.command import Entry
@@ -19,11 +18,19 @@ from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import PROC, Process, printable
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DumpFailed, RestoreFailed
-from slurm_reclaim.model.checkpoint import Manifest, OutputFile
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Credentials, Manifest, OutputFile
 from slurm_reclaim.model.node_session import NodeSession
 
 _PIDFD_GETFD = 438  # the same number on every architecture that has it
 _TAR = "/usr/bin/tar"
+# Their contents, not the directories themselves: those are root's, and their mode can't be set by
+# the owner when all is put back.
+_SAVE = (
+    'archive=$1; shift; cd / && find "$@" -mindepth 1 -maxdepth 1 -print0 | '
+    f'{_TAR} --create --file "$archive" --sparse --warning=no-file-ignored '
+    "--null --verbatim-files-from --files-from=-"
+)
 # Put back what the requeue took: if the file no longer begins with what was saved, that comes
 # first again and what was written since follows. Same inode: slurmstepd keeps it open to append.
 _PUT_BACK = (
@@ -33,13 +40,13 @@ _PUT_BACK = (
 )
 
 
-def _why(error: sh.ErrorReturnCode, target: Path) -> str:
+def _why(done: command.Finished, target: Path) -> str:
     """tar's complaint; it says "Wrote only" where the truth is that the disk is full."""
     with suppress(OSError):
         space = os.statvfs(target)
         if space.f_bavail * space.f_frsize < 1 << 20:
             return f"No space left below {target.parent}"
-    return str(error.stderr.decode(errors="replace").strip()[-300:])
+    return done.output.strip()[-300:]
 
 
 def take_fd(pid: int, fd: int) -> int:
@@ -73,18 +80,17 @@ class Surroundings:
     # -- saving -------------------------------------------------------------------------------
 
     def save(self, staged: Path, root: Process) -> None:
-        base = PROC / str(self._session.init) / "root"
+        owner = tree.credentials(root)
+        archive = os.open(staged / "files.tar", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            sh.Command(_TAR)(
-                "--create", "--file", str(staged / "files.tar"), "--directory", str(base),
-                "--numeric-owner", "--sparse", "--xattrs", "--acls", "--warning=no-file-ignored",
-                "dev/shm", *(["tmp"] if self.private_tmp() else []),
-                _env=command.ENVIRONMENT,
-            )  # fmt: skip
-        except sh.ErrorReturnCode as error:
-            raise DumpFailed(
-                f"/dev/shm and /tmp could not be saved: {_why(error, staged)}"
-            ) from error
+            words = ["/bin/sh", "-c", _SAVE, "save", f"/proc/self/fd/{archive}", *self._folders()]
+            os.fchown(archive, owner.uid, owner.gid)
+            done = self._as_owner(owner, words, (archive,), self._config.dump_timeout)
+        finally:
+            os.fchown(archive, os.geteuid(), os.getegid())
+            os.close(archive)
+        if not done.ok:
+            raise DumpFailed(f"/dev/shm and /tmp could not be saved: {_why(done, staged)}")
         outputs: dict[str, OutputFile] = {}
         for fd in (1, 2):
             path = self._output_path(fd)
@@ -97,12 +103,33 @@ class Surroundings:
             outputs[path] = self._save_output(staged, root, path, fd)
         self.outputs = tuple(outputs.values())
 
-    def unwritable_name(self) -> str:
-        """The name of an output file that no manifest can hold; empty where all is well."""
-        for path in filter(None, (self._output_path(1), self._output_path(2))):
+    def blockers(self) -> list[Blocker]:
+        """Output files that can't be followed: by a name that no manifest can hold, or that does
+        not lead, within the session, to the file that Slurm opened."""
+        found = []
+        for fd in (1, 2):
+            path = self._output_path(fd)
+            if path is None:
+                continue
             if printable(path) != path:
-                return printable(path)
-        return ""
+                hint = "job output files need names in UTF-8"
+                found.append(Blocker("output-name", f"{printable(path)} can't be recorded", hint))
+            elif not self._leads_to(path, fd):
+                what = f"the job's output file {path} is not there in the session"
+                hint = "it was deleted or replaced, or lies in /tmp, which is private here"
+                found.append(Blocker("output-file", what, hint))
+        return list(dict.fromkeys(found))
+
+    def _leads_to(self, path: str, fd: int) -> bool:
+        inside = PROC / str(self._session.init) / "root" / path.lstrip("/")
+        opened = os.stat(PROC / str(self._session.relay) / "fd" / str(fd))
+        try:
+            named = os.stat(inside)
+        except PermissionError:
+            return True  # root-squashed: the owner can tell, and the copy is made as the owner
+        except OSError:
+            return False
+        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
 
     def _output_path(self, fd: int) -> str | None:
         """Path of the relay's stdout or stderr where it is a regular file."""
@@ -121,9 +148,8 @@ class Surroundings:
             os.chown(folder, owner.uid, owner.gid)
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner, keep=(at,))
             copy = ["/usr/bin/cp", "--reflink=auto", "--", path, f"/proc/self/fd/{at}/{fd}"]
-            done = command.run(entry, copy, timeout=self._config.dump_timeout)
+            done = self._as_owner(owner, copy, (at,), self._config.dump_timeout)
         finally:
             os.close(at)
         if not done.ok:
@@ -133,19 +159,39 @@ class Surroundings:
     # -- putting back -------------------------------------------------------------------------
 
     def put_back(self, folder: Path, manifest: Manifest) -> None:
-        base = PROC / str(self._session.init) / "root"
         if manifest.private_tmp and not self.private_tmp():
             raise RestoreFailed("the session had a private /tmp, which this node does not give it")
+        archive = os.open(folder / "files.tar", os.O_RDONLY)
         try:
-            sh.Command(_TAR)(
-                "--extract", "--file", str(folder / "files.tar"), "--directory", str(base),
-                "--numeric-owner", "--same-permissions", "--same-owner", "--xattrs", "--acls",
-                "--no-overwrite-dir", _env=command.ENVIRONMENT,
-            )  # fmt: skip
-        except sh.ErrorReturnCode as error:
-            raise RestoreFailed(
-                f"/dev/shm and /tmp could not be put back: {_why(error, base / 'tmp')}"
-            ) from error
+            words = [
+                _TAR, "--extract", "--file", "-", "--directory", "/", "--same-permissions",
+                "--no-same-owner", "--no-overwrite-dir",
+            ]  # fmt: skip
+            done = self._as_owner(
+                manifest.credentials, words, (), self._config.restore_timeout, stdin=archive
+            )
+        finally:
+            os.close(archive)
+        if not done.ok:
+            base = PROC / str(self._session.init) / "root/dev/shm"
+            raise RestoreFailed(f"/dev/shm and /tmp could not be put back: {_why(done, base)}")
+
+    def _folders(self) -> list[str]:
+        return ["dev/shm", *(["tmp"] if self.private_tmp() else [])]
+
+    def _as_owner(
+        self,
+        owner: Credentials,
+        words: list[str],
+        keep: tuple[int, ...],
+        timeout: float,
+        stdin: int | None = None,
+    ) -> command.Finished:
+        """Below a directory that users can write to, root opens no path: whoever owns a tree can
+        put a symbolic link into it at any moment, and root would follow. The owner gains nothing
+        by that. What lies in a private /dev/shm or /tmp is the owner's own anyhow."""
+        entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner, keep=keep)
+        return command.run(entry, words, timeout, stdin=stdin)
 
     def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
         """The output files come first: whatever becomes of the restore, Slurm has truncated them
@@ -163,22 +209,19 @@ class Surroundings:
         saved = os.open(folder / output.saved, os.O_RDONLY)
         at = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            entry = Entry(
-                join=((self._session.init, "mnt,pid"),),
-                identity=manifest.credentials,
-                keep=(saved, at),
-            )
             os.chown(folder / output.saved, manifest.uid, manifest.gid)
             script = [
                 "/bin/sh", "-c", _PUT_BACK, "put-back", f"/proc/self/fd/{saved}",
                 str(output.size), path, f"/proc/self/fd/{at}/joined",
             ]  # fmt: skip
-            done = command.run(entry, script, timeout=self._config.restore_timeout)
+            done = self._as_owner(
+                manifest.credentials, script, (saved, at), self._config.restore_timeout
+            )
         finally:
             os.chown(folder / output.saved, 0, 0)
             os.close(saved)
             os.close(at)
-            sh.Command("/usr/bin/rm")("-rf", str(work))
+            shutil.rmtree(work, ignore_errors=True)
         if not done.ok:
             raise RestoreFailed(f"output file {path}: {done.output.strip()}")
 

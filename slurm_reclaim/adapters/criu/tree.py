@@ -14,7 +14,7 @@ from slurm_reclaim.adapters.criu import command, images
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe, node_needs
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
-from slurm_reclaim.adapters.proc import blockers, sockets, terminals, tree
+from slurm_reclaim.adapters.proc import blockers, sockets, steps, terminals, tree
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed
@@ -70,16 +70,17 @@ class SessionTree:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
-        if name := self._surroundings.unwritable_name():
-            hint = "job output files need names in UTF-8"
-            return [Blocker("output-name", f"the output file {name} can't be recorded", hint)]
-        return blockers.find(
+        found = blockers.find(
             self._members(),
             root=root.pid,
             relay=session.relay,
             uid=session.uid,
             ghost_limit=self._config.ghost_limit,
         )
+        return [*found, *self._surroundings.blockers(), *self._steps()]
+
+    def _steps(self) -> list[Blocker]:
+        return steps.outside(self._session.relay, self._session.init, self._session.uid)
 
     def memory(self) -> int:
         return blockers.memory(self._members())
@@ -116,6 +117,8 @@ class SessionTree:
         if not done.ok:
             raise DumpFailed(self._why("dump", done, folder / "dump.log"))
         self._clocks = tree.clocks(root.pid)
+        if started := self._steps():
+            raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         images.check_credentials(folder, owner)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:

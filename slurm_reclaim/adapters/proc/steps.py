@@ -1,0 +1,62 @@
+"""Processes of the job that are not in the session: job steps (srun) and adopted logins (ssh).
+
+They belong to other slurmstepds, no image holds them, and a requeue would end them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read
+from slurm_reclaim.model.blocker import Blocker
+
+_OURS = ("reclaim-relay", "reclaim-witness")
+
+
+def job_directory(cgroups: str) -> str:
+    """The job's own directory in a /proc/PID/cgroup text, whatever Slurm calls it: what stands
+    before `/step_`. Empty where there is none."""
+    for line in cgroups.split("\n"):
+        path = line.split(":", 2)[-1]
+        head, step, _ = path.partition("/step_")
+        if step:
+            return head
+    return ""
+
+
+def outside(relay: int, init: int, uid: int) -> list[Blocker]:
+    """A blocker for each process of `uid` that is in the job but not in the session."""
+    directory = job_directory(_cgroups(relay))
+    session = namespace(init, "pid")
+    if not directory or not session:
+        return []
+    found = []
+    for entry in os.scandir(PROC):
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        if f"{directory}/step_" not in _cgroups(pid) or namespace(pid, "pid") == session:
+            continue
+        process = read(pid)
+        if process is not None and _users(process, relay, uid):
+            found.append(
+                Blocker(
+                    "job-step",
+                    f"{process.name} ({pid}) belongs to another step of the job",
+                    "steps started with srun, and logins by ssh, would be lost; end them",
+                )
+            )
+    return found
+
+
+def _users(process: Process, relay: int, uid: int) -> bool:
+    if process.state in "ZX" or uid not in process.uids:
+        return False
+    return process.pid != relay and not (process.parent == relay and process.name in _OURS)
+
+
+def _cgroups(pid: int) -> str:
+    try:
+        return kernel_text(PROC / str(pid) / "cgroup")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
