@@ -63,7 +63,7 @@ class Desk:
         self, id: SessionId, fact: Fact, reason: str, details: Details | None = None, **change: Any
     ) -> Session:
         """The one way from one state to another. Raises IllegalTransition."""
-        before = self.sessions[id]
+        before, reason = self.sessions[id], _line(reason)
         after = replace(
             before,
             state=follow(before.state, fact),
@@ -82,6 +82,8 @@ class Desk:
 
     def update(self, id: SessionId, **change: Any) -> Session:
         """Details that are no transition; stored only where something differs."""
+        if "reason" in change:
+            change["reason"] = _line(change["reason"])
         after = replace(self.sessions[id], **change)
         if after != self.sessions[id]:
             self.journal.update(after)
@@ -90,6 +92,7 @@ class Desk:
 
     def note(self, id: SessionId, kind: str, reason: str, details: Details | None = None) -> None:
         """An event that changes no state; not said again while the reason stays the same."""
+        reason = _line(reason)
         if self._said.get((id, kind)) == reason:
             return
         self._said[id, kind] = reason
@@ -150,3 +153,8 @@ class Desk:
             kind, session.state, reason, session.id, session.job, session.node or "-",
             session.restarts,
         )  # fmt: skip
+
+
+def _line(reason: str) -> str:
+    """One line, whatever programs said: it goes into tables, logs and Slurm's comments."""
+    return " ".join(reason.split())

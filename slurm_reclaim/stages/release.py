@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_reclaim.errors import AgentUnavailable, NotPermitted, Refused, RequeueFailed, WrongState
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
@@ -32,6 +34,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             hint="ask the site's support why",
         )
     session = _through_fence(desk, session, operator=operator, by=by)
+    session = _try_again(desk, session, job)
     _refuse_unfit(desk, session, suitable(desk, session, job))
     await keep(desk, session, job, now=True)
     intent = desk.journal.intend(session.id, "release", by)
@@ -61,6 +64,14 @@ def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> 
         )
     desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
     return desk.update(session.id, fence="")
+
+
+def _try_again(desk: Desk, session: Session, job: Job) -> Session:
+    """Where it failed on every node that is left, whatever it was may be mended by now."""
+    if not session.bad_nodes or suitable(desk, session, job).nodes:
+        return session
+    again = replace(session, bad_nodes=())
+    return desk.update(session.id, bad_nodes=()) if suitable(desk, again, job).nodes else session
 
 
 def _waiting(session: Session, detail: JobDetail | None) -> Job:

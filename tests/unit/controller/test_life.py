@@ -133,6 +133,24 @@ async def test_a_failed_restore_is_held_again_and_tried_elsewhere(
     assert (await stand.until(State.ACTIVE)).node == "n2"
 
 
+async def test_where_it_failed_everywhere_it_may_be_tried_again(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    for agent in world.agents.values():
+        agent.restore_fails = "tar:\n no room"
+    for bad in (("n1",), ("n1", "n2"), ("n1",)):
+        await stand.restore()
+        await stand.until(State.RESTORING)
+        again = await stand.until(State.HIBERNATED)
+        assert again.bad_nodes == bad
+        assert again.reason == f"not restored on {bad[-1]}: tar: no room"
+        await stand.turn()
+    for agent in world.agents.values():
+        agent.restore_fails = ""
+    await stand.restore()
+    assert (await stand.until(State.ACTIVE)).bad_nodes == ()
+
+
 async def test_nodes_that_can_not_restore_it_are_excluded_while_it_is_held(
     world: World, stand: Stand
 ) -> None:
