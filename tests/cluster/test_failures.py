@@ -48,6 +48,7 @@ def test_no_room_in_the_store_is_said_before_anything_is_frozen(lab, counter):
     job = counter(mib=50)
     before = job.seen()
     lab.exec(job.node, "mount", "-t", "tmpfs", "-o", "size=20m,mode=700", "none", STORE)
+    lab.exec(job.node, "touch", f"{STORE}/.slurm-reclaim-store")
     try:
         done = job.reclaim("hibernate", check=False)
         assert done.returncode != 0
@@ -64,6 +65,7 @@ def test_a_store_that_fills_up_half_way(lab, counter):
     drop_in = "/etc/slurm-reclaim/conf.d/zz-test.toml"
     lab.exec(node, "sh", "-c", f"printf '[store]\\nmin_free = \"1MiB\"\\n' > {drop_in}")
     lab.exec(node, "mount", "-t", "tmpfs", "-o", "size=60m,mode=700", "none", STORE)
+    lab.exec(node, "touch", f"{STORE}/.slurm-reclaim-store")
     # not mapped by any process, so the estimate does not see it, and the archive meets the end
     pid = lab.out(node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
     lab.exec(node, "dd", "if=/dev/urandom", f"of=/proc/{pid}/root/dev/shm/big", "bs=1M", "count=50")
@@ -322,22 +324,20 @@ def test_an_output_file_that_was_deleted_is_refused_by_name(lab, counter):
 
 
 def test_a_job_that_fails_before_its_restore_is_held_again(lab, counter):
-    """Its home can't be written: Slurm can't open the output file, and the job is FAILED."""
-    lab.exec("ctl", "mkdir", "-p", "/shared/home/alice/deep", user="alice")
-    job = counter("-o", "/shared/home/alice/deep/%j.out")
+    """Slurm can't open its output file, so that the job is FAILED before anything of ours runs."""
+    job = counter()
     before = job.seen()
     job.reclaim("hibernate")
-    lab.exec("ctl", "mv", "/shared/home/alice/deep", "/shared/home/alice/away")
+    out = f"/shared/home/alice/{job.job}.out"
+    lab.exec("ctl", "sh", "-c", f"mv {out} {out}.away; mkdir {out}", user="alice")
     try:
         job.reclaim("restore", "--no-wait")
         lab.wait("the mishap", lambda: "FAILED" in job.session()["reason"], 60)
         job.wait_for("SPECIAL_EXIT")
         job.wait_for_session("HIBERNATED")
     finally:
-        lab.exec("ctl", "mv", "/shared/home/alice/away", "/shared/home/alice/deep")
-    job.reclaim("restore")
-    job.wait_for("RUNNING")
-    assert job.counts_on().pid == before.pid
+        lab.exec("ctl", "sh", "-c", f"rmdir {out}; mv {out}.away {out}", user="alice")
+    is_whole(job, before)
 
 
 def test_files_in_private_places_are_put_back_without_roots_rights(lab, counter):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import sh
 
@@ -71,8 +72,14 @@ class Finished:
         return self.status == 0
 
 
-def start(entry: Entry, command: Sequence[str], stdin: int | None = None) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it. `stdin` is a descriptor."""
+def start(
+    entry: Entry,
+    command: Sequence[str],
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+) -> sh.RunningCommand:
+    """Start a command in the background; `finish` waits for it. Its output is kept, or with
+    `stdout` what it writes to standard error."""
     for fd in entry.keep:
         os.set_inheritable(fd, True)
     run = sh.Command(str(LIBEXEC / "reclaim-exec"))
@@ -85,8 +92,9 @@ def start(entry: Entry, command: Sequence[str], stdin: int | None = None) -> sh.
         _bg=True,
         _bg_exc=False,
         _tty_out=False,
-        _err_to_out=True,
-        _in=None if stdin is None else os.fdopen(os.dup(stdin), "rb"),
+        _err_to_out=stdout is None,
+        _in=stdin,
+        _out=stdout,
         _ok_code=list(range(-64, 256)),
     )
 
@@ -101,13 +109,18 @@ def finish(running: sh.RunningCommand, timeout: float) -> Finished:
         running.wait()
     finally:
         timer.cancel()
-    return Finished(int(running.exit_code or 0), str(running.stdout.decode(errors="replace")))
+    said = running.stdout or running.stderr or b""
+    return Finished(int(running.exit_code or 0), said.decode(errors="replace"))
 
 
 def run(
-    entry: Entry, command: Sequence[str], timeout: float = 60.0, stdin: int | None = None
+    entry: Entry,
+    command: Sequence[str],
+    timeout: float = 60.0,
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
 ) -> Finished:
-    return finish(start(entry, command, stdin), timeout)
+    return finish(start(entry, command, stdin, stdout), timeout)
 
 
 def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:

@@ -8,9 +8,11 @@ import ctypes
 import os
 import shutil
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from slurm_reclaim.adapters.criu import command
 from slurm_reclaim.adapters.criu.command import Entry
@@ -27,17 +29,12 @@ _TAR = "/usr/bin/tar"
 # Their contents, not the directories themselves: those are root's, and their mode can't be set by
 # the owner when all is put back.
 _SAVE = (
-    'archive=$1; shift; cd / && find "$@" -mindepth 1 -maxdepth 1 -print0 | '
-    f'{_TAR} --create --file "$archive" --sparse --warning=no-file-ignored '
+    'cd / && find "$@" -mindepth 1 -maxdepth 1 -print0 | '
+    f"{_TAR} --create --file - --sparse --warning=no-file-ignored "
     "--null --verbatim-files-from --files-from=-"
 )
-# Put back what the requeue took: if the file no longer begins with what was saved, that comes
-# first again and what was written since follows. Same inode: slurmstepd keeps it open to append.
-_PUT_BACK = (
-    'set -e; saved=$1 size=$2 out=$3 joined=$4; [ -e "$out" ] || exit 0; '
-    'if cmp -s -n "$size" "$saved" "$out" && [ "$(stat -Lc %s "$out")" -ge "$size" ]; '
-    'then exit 0; fi; cat "$saved" "$out" > "$joined"; cat "$joined" > "$out"'
-)
+# Does the file still begin with what was saved?
+_COMPARE = '[ "$(stat -Lc %s "$1")" -ge "$2" ] && cmp -s -n "$2" - "$1"'
 
 
 def _why(done: command.Finished, target: Path) -> str:
@@ -63,6 +60,14 @@ def take_fd(pid: int, fd: int) -> int:
         os.close(pidfd)
 
 
+@contextmanager
+def _created(path: Path) -> Iterator[BinaryIO]:
+    """A new file of root's to be written to by its descriptor."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        yield file
+
+
 class Surroundings:
     """Saves and puts back; `outputs` is known after `save`."""
 
@@ -81,14 +86,9 @@ class Surroundings:
 
     def save(self, staged: Path, root: Process) -> None:
         owner = tree.credentials(root)
-        archive = os.open(staged / "files.tar", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            words = ["/bin/sh", "-c", _SAVE, "save", f"/proc/self/fd/{archive}", *self._folders()]
-            os.fchown(archive, owner.uid, owner.gid)
-            done = self._as_owner(owner, words, (archive,), self._config.dump_timeout)
-        finally:
-            os.fchown(archive, os.geteuid(), os.getegid())
-            os.close(archive)
+        with _created(staged / "files.tar") as archive:
+            words = ["/bin/sh", "-c", _SAVE, "save", *self._folders()]
+            done = self._as_owner(owner, words, self._config.dump_timeout, stdout=archive)
         if not done.ok:
             raise DumpFailed(f"/dev/shm and /tmp could not be saved: {_why(done, staged)}")
         outputs: dict[str, OutputFile] = {}
@@ -140,18 +140,13 @@ class Surroundings:
         return None
 
     def _save_output(self, staged: Path, root: Process, path: str, fd: int) -> OutputFile:
-        """Copied by the owner, not by root: the file may lie on a root-squashed file system."""
+        """Read by the owner, not by root: the file may lie on a root-squashed file system."""
         owner = tree.credentials(root)
         folder = staged / "outputs"
-        if not folder.exists():
-            folder.mkdir(mode=0o700)
-            os.chown(folder, owner.uid, owner.gid)
-        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            copy = ["/usr/bin/cp", "--reflink=auto", "--", path, f"/proc/self/fd/{at}/{fd}"]
-            done = self._as_owner(owner, copy, (at,), self._config.dump_timeout)
-        finally:
-            os.close(at)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with _created(folder / str(fd)) as copy:
+            words = ["/usr/bin/cat", "--", path]
+            done = self._as_owner(owner, words, self._config.dump_timeout, stdout=copy)
         if not done.ok:
             raise DumpFailed(f"output file {path} could not be saved: {done.output.strip()}")
         return OutputFile(path, f"outputs/{fd}", (folder / str(fd)).stat().st_size, (fd,))
@@ -161,17 +156,13 @@ class Surroundings:
     def put_back(self, folder: Path, manifest: Manifest) -> None:
         if manifest.private_tmp and not self.private_tmp():
             raise RestoreFailed("the session had a private /tmp, which this node does not give it")
-        archive = os.open(folder / "files.tar", os.O_RDONLY)
-        try:
-            words = [
-                _TAR, "--extract", "--file", "-", "--directory", "/", "--same-permissions",
-                "--no-same-owner", "--no-overwrite-dir",
-            ]  # fmt: skip
-            done = self._as_owner(
-                manifest.credentials, words, (), self._config.restore_timeout, stdin=archive
-            )
-        finally:
-            os.close(archive)
+        words = [
+            _TAR, "--extract", "--file", "-", "--directory", "/", "--same-permissions",
+            "--no-same-owner", "--no-overwrite-dir",
+        ]  # fmt: skip
+        with (folder / "files.tar").open("rb") as archive:
+            owner = manifest.credentials
+            done = self._as_owner(owner, words, self._config.restore_timeout, stdin=archive)
         if not done.ok:
             base = PROC / str(self._session.init) / "root/dev/shm"
             raise RestoreFailed(f"/dev/shm and /tmp could not be put back: {_why(done, base)}")
@@ -183,15 +174,16 @@ class Surroundings:
         self,
         owner: Credentials,
         words: list[str],
-        keep: tuple[int, ...],
         timeout: float,
-        stdin: int | None = None,
+        stdin: BinaryIO | None = None,
+        stdout: BinaryIO | None = None,
     ) -> command.Finished:
         """Below a directory that users can write to, root opens no path: whoever owns a tree can
-        put a symbolic link into it at any moment, and root would follow. The owner gains nothing
-        by that. What lies in a private /dev/shm or /tmp is the owner's own anyhow."""
-        entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner, keep=keep)
-        return command.run(entry, words, timeout, stdin=stdin)
+        put a symbolic link into it at any moment, and root would follow. And such a helper of the
+        owner's, who can look into it, is given nothing of ours but descriptors of files that are
+        root's: they can't be opened anew through /proc."""
+        entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner)
+        return command.run(entry, words, timeout, stdin=stdin, stdout=stdout)
 
     def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
         """The output files come first: whatever becomes of the restore, Slurm has truncated them
@@ -200,28 +192,25 @@ class Surroundings:
             self._put_back_output(folder, output, manifest)
 
     def _put_back_output(self, folder: Path, output: OutputFile, manifest: Manifest) -> None:
+        """If the file no longer begins with what was saved, that comes first again, and what was
+        written since follows. Same inode: slurmstepd keeps it open to append."""
         path = self._output_path(output.fds[0])
         if path is None:
             return
-        work = Path(self._config.run) / "work" / f"{self._session.job_id}.out"
-        work.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chown(work, manifest.uid, manifest.gid)
-        saved = os.open(folder / output.saved, os.O_RDONLY)
-        at = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.chown(folder / output.saved, manifest.uid, manifest.gid)
-            script = [
-                "/bin/sh", "-c", _PUT_BACK, "put-back", f"/proc/self/fd/{saved}",
-                str(output.size), path, f"/proc/self/fd/{at}/joined",
-            ]  # fmt: skip
-            done = self._as_owner(
-                manifest.credentials, script, (saved, at), self._config.restore_timeout
-            )
-        finally:
-            os.chown(folder / output.saved, 0, 0)
-            os.close(saved)
-            os.close(at)
-            shutil.rmtree(work, ignore_errors=True)
+        owner, timeout = manifest.credentials, self._config.restore_timeout
+        with (folder / output.saved).open("rb") as saved:
+            words = ["/bin/sh", "-c", _COMPARE, "compare", path, str(output.size)]
+            if self._as_owner(owner, words, timeout, stdin=saved).ok:
+                return
+            saved.seek(0)
+            with tempfile.TemporaryFile(dir=folder.parent) as joined:
+                shutil.copyfileobj(saved, joined)
+                joined.flush()
+                done = self._as_owner(owner, ["/usr/bin/cat", "--", path], timeout, stdout=joined)
+                if done.ok:
+                    joined.seek(0)
+                    words = ["/bin/sh", "-c", 'cat > "$1"', "put-back", path]
+                    done = self._as_owner(owner, words, timeout, stdin=joined)
         if not done.ok:
             raise RestoreFailed(f"output file {path}: {done.output.strip()}")
 

@@ -23,6 +23,7 @@ from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, STORE_MARKER, Manif
 from slurm_reclaim.model.ids import SessionId
 
 MANIFEST = "manifest.json"
+_BLOCK = 4 << 20
 
 
 @contextmanager
@@ -42,12 +43,39 @@ def fsync_directory(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """BLAKE3 of a file, hex. Mapped rather than read: the pages are in the cache already."""
-    if path.stat().st_size == 0:
-        return str(blake3(b"").hexdigest())
+    """BLAKE3 of a file, hex. Read, never mapped: where the disk fails, or the file is cut short,
+    a mapping ends the process with SIGBUS, a read says so."""
     hasher = blake3(max_threads=blake3.AUTO)
-    hasher.update_mmap(path)
+    buffer = bytearray(_BLOCK)
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(buffer):
+            hasher.update(memoryview(buffer)[:got])
     return str(hasher.hexdigest())
+
+
+def _seal(staged: Path) -> list[Path]:
+    """Everything below belongs to root from here on, directories first; the files. Raises
+    IntegrityError for what is neither a directory nor a plain file of one name: CRIU, which wrote
+    as the user, makes no such thing."""
+    files = []
+    for folder, _, _ in os.walk(staged):
+        os.chown(folder, os.geteuid(), os.getegid())
+        os.chmod(folder, 0o700)
+        for name in sorted(os.listdir(folder)):
+            path = Path(folder) / name
+            if path.is_dir() and not path.is_symlink():
+                continue
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                facts = os.fstat(fd)
+                if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+                    raise IntegrityError(f"{name} is no plain file")
+                os.fchown(fd, os.geteuid(), os.getegid())
+                os.fchmod(fd, 0o600)
+            finally:
+                os.close(fd)
+            files.append(path)
+    return sorted(files)
 
 
 def _sync_all(paths: Iterable[Path]) -> None:
@@ -162,18 +190,13 @@ class DirectoryStore:
         """Hash, make durable and publish a staged checkpoint. Hashing and fsync run side by side:
         one is bound by the CPU, the other by the disk."""
         with _answering(f"store {self.root}"):
-            files = sorted(p for p in staged.rglob("*") if p.is_file() and not p.is_symlink())
-            for path in files:
-                os.chown(path, os.geteuid(), os.getegid())
-                os.chmod(path, 0o600)
+            files = _seal(staged)
             with ThreadPoolExecutor(2) as pool:
                 syncing = pool.submit(_sync_all, files)
                 followed = self._followed.pop(staged, {})
                 parts = tuple(_part(staged, path, followed) for path in files)
                 syncing.result()
             for folder in {path.parent for path in files} | {staged}:
-                os.chown(folder, os.geteuid(), os.getegid())
-                os.chmod(folder, 0o700)
                 fsync_directory(folder)
             manifest = describe(parts)
             encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
