@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import click
 from aiohttp import web
@@ -126,7 +127,7 @@ class Reclaimd:
         if pause := watchdog_seconds():
             self._timer.add_job(lambda: notify("WATCHDOG=1"), "interval", seconds=pause, **options)
         self._timer.start()
-        self._timer.get_job("cycle").modify(next_run_time=_soon())
+        self._timer.get_job("cycle").modify(next_run_time=datetime.now(timezone.utc))
 
     def _listen_to_signals(self, controller: Controller) -> None:
         loop = asyncio.get_running_loop()
@@ -182,12 +183,6 @@ async def _ask_cluster(slurm: SlurmCommands) -> str:
             log.warning("waiting for Slurm: %s", error)
             await asyncio.sleep(pause)
     return await slurm.cluster()
-
-
-def _soon() -> object:
-    from datetime import datetime, timezone
-
-    return datetime.now(timezone.utc)
 
 
 async def _serve(path: str, config: Config) -> None:

@@ -16,6 +16,9 @@ from slurm_reclaim.stages.fit import Fit, fit
 from slurm_reclaim.stages.mishap import ended_before_restore
 from slurm_reclaim.stages.requeue import whole_minutes
 
+# How the reason begins of a job that was released and that Slurm holds until a node fits.
+NO_NODE = "released, but no node can restore it now"
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -42,7 +45,9 @@ async def step(desk: Desk, session: Session) -> None:
         started(desk, session, job)
     elif job.waiting and not job.held:
         desk.settle(session.id, "release", "observed")
-        desk.apply(session.id, Fact.RELEASED, "released by the owner or an operator")
+        by_slurm = session.reason.startswith(NO_NODE)
+        who = "by Slurm: a node fits again" if by_slurm else "by the owner or an operator"
+        desk.apply(session.id, Fact.RELEASED, f"released {who}")
     elif job.waiting:
         await keep(desk, session, job)
 

@@ -12,7 +12,7 @@ from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.fit import Fit
 from slurm_reclaim.stages.hibernate import wrong_state
-from slurm_reclaim.stages.hold import keep, started, suitable
+from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
 from slurm_reclaim.stages.mishap import ended_before_restore
 from slurm_reclaim.stages.view import same_job
 
@@ -121,5 +121,5 @@ def _why_held(desk: Desk, session: Session, job: Job) -> str:
         # Slurm holds a released job by itself while every node is excluded, and lets it go again
         # when one no longer is (seen with 24.11).
         found = suitable(desk, session, job)
-        return f"released, but no node can restore it now: {found.explain()}"
+        return f"{NO_NODE}: {found.explain()}"
     return f"the job is held again: {job.reason or 'held'}"
