@@ -177,3 +177,44 @@ def test_hibernate_twice_and_restore_twice_say_so(lab, counter):
     job.counts_on()
     again = job.reclaim("restore", check=False)
     assert again.returncode == 27, again.stderr
+
+
+def program(lab, text: str) -> Counter:
+    """A managed job that runs `text`, which says how far it is in the file $SAY."""
+    job = lab.sbatch(f"#!/bin/bash\nexport SAY=$HOME/count-$SLURM_JOB_ID\n{text}\n",
+                     "--reclaim=on", "-D", "/shared/home/alice", "-o", "%j.out")  # fmt: skip
+    one = Counter(lab, job, "alice")
+    one.wait_for("RUNNING")
+    one.wait_for_session("ACTIVE")
+    lab.wait("its first word", lambda: lab.exec("ctl", "cat", one.path, check=False).stdout)
+    return one
+
+
+LOOP = "i=0; while :; do i=$((i+1)); echo $i > $SAY; sleep 0.3; done"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"script -qc '{LOOP}' /dev/null",  # waits in poll() and takes EINTR for the end
+        f"tail -f $HOME/.profile /dev/null & {LOOP}",  # inotify
+        f"(trap '' HUP; setsid bash -c '{LOOP}') & wait",
+        f"sleep 100000 & {LOOP}",
+        'exec python3 -c \'import os,time\ni=0\nwhile 1:\n i+=1\n open(os.environ["SAY"],"w")'
+        ".write(str(i))\n time.sleep(0.3)'",
+    ],
+    ids=["script", "inotify", "daemon", "sleep", "exec"],
+)
+def test_programs_go_on(lab, text):
+    lab.exec("ctl", "sh", "-c", "touch ~/.profile", user="alice")
+    one = program(lab, text)
+    try:
+        one.reclaim("hibernate")
+        word = lab.out("ctl", "cat", one.path)
+        one.reclaim("restore")
+        lab.wait("it to go on", lambda: lab.out("ctl", "cat", one.path) not in ("", word))
+        time.sleep(3)
+        assert one.state == "RUNNING"
+        assert one.session()["state"] == "ACTIVE"
+    finally:
+        one.cancel()

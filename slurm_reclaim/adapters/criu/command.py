@@ -22,6 +22,8 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "
 # filter; restore needs SETPCAP where the bounding set differs
 DUMP_CAPS = ("checkpoint_restore", "sys_ptrace", "net_admin")
 SECCOMP_CAPS = ("sys_admin",)
+# open_by_handle_at(2), by which CRIU finds the path of an inotify watch
+INOTIFY_CAPS = ("dac_read_search",)
 RESTORE_CAPS = ("checkpoint_restore", "setpcap", "net_admin")
 
 

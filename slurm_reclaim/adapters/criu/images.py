@@ -19,6 +19,11 @@ from slurm_reclaim.model.checkpoint import Credentials
 _COMMON_MAGIC = 0x54564319
 _TCP, _LISTEN, _CLOSE = 6, 10, 7
 _AF_INET = 2
+_X86_64, _CODE_64, _SYSCALL_BYTES = 1, 0x33, 2
+_EINTR = 2**64 - 4
+_NANOSLEEP, _CLOCK_NANOSLEEP = 35, 230
+# poll, futex and the two sleeps: the calls with a restart block (ERESTART_RESTARTBLOCK)
+_TIMED_WAITS = frozenset({7, _NANOSLEEP, 202, _CLOCK_NANOSLEEP})
 
 
 def entries(path: Path) -> Iterator[bytes]:
@@ -113,6 +118,32 @@ def drop_seccomp(images: Path) -> int:
         return changed
 
     return sum(edit(path, Core, drop) for path in sorted(images.glob("core-*.img")))
+
+
+def resume_interrupted_calls(images: Path) -> int:
+    """Let timed waits go on instead of failing with EINTR; their number.
+
+    CRIU can't save the kernel's restart block, so a task that was waiting in poll(), nanosleep()
+    and the like comes back with EINTR, which many programs take for a signal and end. Linux would
+    have gone on waiting: the call is made again. A sleep goes on for what was left, which the
+    kernel has written to the caller's own `rem` (clock_nanosleep(2)); other waits start over.
+    """
+
+    def again(entry: Any) -> bool:
+        if entry.mtype != _X86_64 or not entry.HasField("x86"):
+            return False
+        regs = entry.x86.gpregs
+        # A task that was told of EINTR by a signal handler's return has orig_ax -1.
+        if regs.ax != _EINTR or regs.orig_ax not in _TIMED_WAITS or regs.cs != _CODE_64:
+            return False
+        if regs.orig_ax == _NANOSLEEP and regs.si:
+            regs.di = regs.si
+        if regs.orig_ax == _CLOCK_NANOSLEEP and regs.r10 and not regs.si:
+            regs.dx = regs.r10
+        regs.ax, regs.ip = regs.orig_ax, regs.ip - _SYSCALL_BYTES
+        return True
+
+    return sum(edit(path, Core, again) for path in sorted(images.glob("core-*.img")))
 
 
 def check_credentials(images: Path, owner: Credentials) -> None:

@@ -76,7 +76,22 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "seccomp_mode": (11, "uint32", False),
         "seccomp_filter": (12, "uint32", False),
     },
+    "X86Registers": {
+        "r10": (8, "uint64", False),
+        "ax": (11, "uint64", False),
+        "dx": (13, "uint64", False),
+        "si": (14, "uint64", False),
+        "di": (15, "uint64", False),
+        "orig_ax": (16, "uint64", False),
+        "ip": (17, "uint64", False),
+        "cs": (18, "uint64", False),
+    },
+    "X86Thread": {
+        "gpregs": (2, "X86Registers", False),
+    },
     "Core": {
+        "mtype": (1, "uint32", False),
+        "x86": (2, "X86Thread", False),
         "tc": (3, "TaskCore", False),
         "thread_core": (5, "ThreadCore", False),
     },

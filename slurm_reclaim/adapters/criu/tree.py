@@ -105,6 +105,8 @@ class SessionTree:
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
+        if blockers.watching(members):
+            caps += command.INOTIFY_CAPS
         with _opened(folder) as fd:
             entry = Entry(
                 join=((self._session.init, "mnt,pid"), (root.pid, "time")),
@@ -217,6 +219,7 @@ class SessionTree:
             os.chown(work / path.name, manifest.uid, manifest.gid)
         images.check_credentials(work, manifest.credentials)
         images.close_outside_tcp(work)
+        images.resume_interrupted_calls(work)
         if manifest.seccomp:
             images.drop_seccomp(work)
         os.chown(work, manifest.uid, manifest.gid)

@@ -63,6 +63,7 @@ def find(
         found += _descriptors(process, ghost_limit)
         found += _mappings(process)
     found += sockets.outside_unix_peers(living)
+    found += system_v(uid)
     return list(dict.fromkeys(found))
 
 
@@ -159,6 +160,29 @@ def _mappings(process: Process) -> Iterator[Blocker]:
         yield from _anonymous(process, "[io_uring]")
     if "/dev/infiniband/" in text:
         yield Blocker("device", f"{process} maps /dev/infiniband", "RDMA can't be saved")
+
+
+def watching(tree: Iterable[Process]) -> bool:
+    """Whether a process has inotify watches (tail -f, editors, file browsers)."""
+    for process in tree:
+        base = PROC / str(process.pid)
+        try:
+            for name in os.listdir(base / "fd"):
+                if os.readlink(base / "fd" / name) == "anon_inode:inotify":
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return False
+
+
+def system_v(uid: int) -> Iterator[Blocker]:
+    """System V objects belong to the node's IPC namespace and stay behind. /proc/sysvipc tells
+    their owner only, so that another job of the same user counts, too: rather that than a loss."""
+    for kind, column in (("sem", 4), ("msg", 7), ("shm", 7)):
+        rows = kernel_text(PROC / "sysvipc" / kind).split("\n")[1:]
+        if any(row.split()[column : column + 1] == [str(uid)] for row in rows):
+            what = f"its owner has System V objects ({kind}) on this node"
+            yield Blocker("sysv-ipc", what, "see `ipcs`; remove them with `ipcrm`")
 
 
 def memory(tree: Iterable[Process]) -> int:

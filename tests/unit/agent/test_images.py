@@ -133,3 +133,47 @@ def test_a_cut_image_is_refused(tmp_path, cut):
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(IntegrityError):
         images.check_credentials(tmp_path, OWNER)
+
+
+def waiting(call, **registers):
+    entry = core()
+    entry.mtype = 1
+    regs = entry.x86.gpregs
+    regs.ax, regs.orig_ax, regs.ip, regs.cs = 2**64 - 4, call, 0x1002, 0x33
+    for name, value in registers.items():
+        setattr(regs, name, value)
+    return entry
+
+
+def after_resuming(tmp_path, entry):
+    write(tmp_path / "core-300.img", entry)
+    changed = images.resume_interrupted_calls(tmp_path)
+    (after,) = read(tmp_path / "core-300.img", schema.Core)
+    return changed, after.x86.gpregs
+
+
+@pytest.mark.parametrize("call", [7, 202])
+def test_a_timed_wait_is_made_again(tmp_path, call):
+    changed, regs = after_resuming(tmp_path, waiting(call))
+    assert (changed, regs.ax, regs.ip) == (1, call, 0x1000)
+
+
+def test_a_sleep_goes_on_for_what_is_left(tmp_path):
+    _, regs = after_resuming(tmp_path, waiting(35, di=0x10, si=0x20))
+    assert (regs.di, regs.ax) == (0x20, 35)
+    _, regs = after_resuming(tmp_path, waiting(230, si=0, dx=0x10, r10=0x20))
+    assert (regs.dx, regs.ax) == (0x20, 230)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        waiting(7, orig_ax=2**64 - 1),  # a signal handler has returned with EINTR
+        waiting(7, ax=0),
+        waiting(0),  # read()
+        waiting(7, cs=0x23),  # a 32-bit program: other numbers
+    ],
+)
+def test_other_calls_are_left_alone(tmp_path, entry):
+    changed, regs = after_resuming(tmp_path, entry)
+    assert (changed, regs.ip) == (0, 0x1002)
