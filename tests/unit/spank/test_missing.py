@@ -260,6 +260,7 @@ def test_unfinished_image_does_not_count(bench):
 
 def test_store_that_cannot_be_read_parks_a_restarted_job(bench):
     plugin_conf(bench)
+    shutil.rmtree(bench.base / "store")
     parked(bench)
     assert f"couldn't look for images in {bench.base}/store" in bench.note()
 
