@@ -57,7 +57,6 @@ class Agent:
             self._alive()
             try:
                 self._take_notes()
-                await self._orders.finish_commits()
                 self._sessions.changed.clear()
                 await self._report()
                 self._heard()

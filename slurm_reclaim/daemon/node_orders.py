@@ -8,7 +8,7 @@ import logging
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
-from slurm_reclaim.errors import AgentUnavailable, OperationFailed, ReclaimError
+from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
@@ -114,21 +114,3 @@ class NodeOrders:
             blockers=blockers,
             at=self._clock.now(),
         )
-
-    async def finish_commits(self) -> None:
-        """Sessions whose checkpoint is committed but whose tree would not die at once."""
-        for session in list(self._sessions.sessions.values()):
-            if session.living is not Living.DUMPING or session.checkpoint != session.restarts:
-                continue
-            if session.job_id in self._sessions.busy:
-                continue
-            try:
-                await asyncio.to_thread(
-                    node_hibernate.finish,
-                    session,
-                    self._sessions.tree(session),
-                    self._clock,
-                    self._sessions.save,
-                )
-            except (AgentUnavailable, OperationFailed) as error:
-                log.error("job=%s: %s", session.job_id, error)

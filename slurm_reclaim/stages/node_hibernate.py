@@ -6,10 +6,13 @@ session, the tree is killed and the relay keeps the allocation until Slurm reque
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from slurm_reclaim.errors import (
     CancelledByActivity,
     DumpFailed,
     NotReclaimable,
+    OperationFailed,
     ReclaimError,
     StaleOrder,
 )
@@ -131,7 +134,9 @@ def give_back(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> Non
 
 def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
     """After the commit the image is the session: the tree must never run again (S3)."""
-    tree.kill()
+    # What does not die at once has SIGKILL pending and never runs code of its own again.
+    with suppress(OperationFailed):
+        tree.kill()
     session.living = Living.COMMITTED
     session.progress = Progress(at=clock.now())
     save_if_possible(session, save)

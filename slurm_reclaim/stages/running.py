@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_reclaim.model.job import Job
+from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
@@ -29,6 +31,9 @@ async def step(desk: Desk, session: Session) -> None:
     if job.finished:
         end(desk, session, f"the job ended: {job.state}")
         return
+    if job.waiting and _forgotten(desk, session):
+        await _back_to_the_image(desk, session, job)
+        return
     if not job.running:
         return
     found = desk.view.report_of(session)
@@ -38,6 +43,24 @@ async def step(desk: Desk, session: Session) -> None:
             committed(desk, session, told)
             return
     await _give_back(desk, session)
+
+
+def _forgotten(desk: Desk, session: Session) -> bool:
+    """The job waits in the same incarnation in which it ran, and its node says that nothing of it
+    runs there: a slurmctld that died before it had saved its state went back to an older one."""
+    heard = desk.view.fresh(session.node, desk.clock.now(), desk.settings.silent_after)
+    if heard is None or heard.at <= session.since:
+        return False
+    return desk.view.report_of(session) is None
+
+
+async def _back_to_the_image(desk: Desk, session: Session, job: Job) -> None:
+    if session.checkpoint < 0:
+        end(desk, session, "Slurm went back to before the job started, and there is no checkpoint")
+        return
+    reason = "Slurm went back to before the restore; the session goes back to its last checkpoint"
+    desk.drop_orders(session.id, "the incarnation was lost")
+    desk.apply(session.id, Fact.NODE_LOST, reason, restarts=job.restarts)
 
 
 async def failed(desk: Desk, session: Session) -> None:

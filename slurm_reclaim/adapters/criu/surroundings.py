@@ -131,6 +131,12 @@ class Surroundings:
             return False
         return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
 
+    def output_bytes(self) -> int:
+        """What the copies of the output files will take."""
+        paths = {self._output_path(fd): fd for fd in (1, 2)}
+        links = [f"{PROC}/{self._session.relay}/fd/{fd}" for path, fd in paths.items() if path]
+        return sum(os.stat(link).st_size for link in links)
+
     def _output_path(self, fd: int) -> str | None:
         """Path of the relay's stdout or stderr where it is a regular file."""
         link = PROC / str(self._session.relay) / "fd" / str(fd)

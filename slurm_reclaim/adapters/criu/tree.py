@@ -83,7 +83,7 @@ class SessionTree:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
 
     def memory(self) -> int:
-        return blockers.memory(self._members())
+        return blockers.memory(self._members()) + self._surroundings.output_bytes()
 
     def last_activity(self) -> float:
         return terminals.last_input(self._session.init)

@@ -260,6 +260,21 @@ async def test_a_requeue_without_checkpoint_starts_another_session(
     assert (first.state, second.state, second.restarts) == (State.ENDED, State.ACTIVE, 1)
 
 
+async def test_a_slurmctld_that_forgot_the_release(world: World, stand: Stand) -> None:
+    """It died before it saved its state, and went back to the held job; the processes are gone."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    active = await stand.until(State.ACTIVE)
+    job = world.jobs_by_id[7]
+    world.agents[active.node].trees.pop(7)
+    job.state, job.held, job.node = "SPECIAL_EXIT", True, ""
+    again = await stand.until(State.HIBERNATED)
+    assert again.checkpoint == 0
+    await stand.restore()
+    assert (await stand.until(State.ACTIVE)).restarts == job.restarts
+
+
 async def test_a_lost_node_may_still_run_it(world: World, stand: Stand) -> None:
     """S3: the job goes back to its last checkpoint only when the cut-off node has spoken, or an
     operator for it."""
