@@ -26,6 +26,11 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
         return session
     if session.state is not State.HIBERNATED:
         raise wrong_state(session, "restored")
+    if session.checkpoint < 0:
+        raise Refused(
+            f"job {session.job} has no checkpoint: it was requeued before one was complete",
+            hint=f"scontrol release {session.job} starts it from the top",
+        )
     detail = await desk.scheduler.detail(session.id.job_id)
     job = _waiting(session, detail)
     if detail is not None and detail.admin_hold and not operator:

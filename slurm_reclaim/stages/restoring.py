@@ -49,6 +49,9 @@ def _alive(desk: Desk, session: Session, told: SessionReport) -> None:
         desk.drop_orders(session.id, "done: seen in a report")
         desk.apply(session.id, Fact.RESTORE_SUCCEEDED, reason, {"processes": size}, bad_nodes=())
         return
+    if session.checkpoint < 0:
+        end(desk, session, "there was no checkpoint; the job starts over")
+        return
     # S10: must not happen, so it must not pass in silence. The image stays.
     desk.note(
         session.id,

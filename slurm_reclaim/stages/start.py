@@ -12,7 +12,7 @@ from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import lift_fence, older_incarnations
+from slurm_reclaim.stages.ending import end, lift_fence, older_incarnations
 from slurm_reclaim.stages.fit import lacking
 from slurm_reclaim.stages.hold import started
 from slurm_reclaim.stages.view import same_job
@@ -60,8 +60,12 @@ def _for_session(
     if session.state not in _AWAITED:
         return _wait(f"the session is {session.state}")
     newest = max([session.checkpoint, *_numbers(question, session)])
-    if newest < 0:
+    if newest < 0 and not question.facts.store_ok:
         return _wait("no committed checkpoint is known")
+    if newest < 0:
+        # The store is the right one, by its marker, and there is none: S10 has nothing to keep.
+        end(desk, session, "there was no checkpoint; the job starts over")
+        return StartAnswer(StartMode.FRESH, "its session has no checkpoint")
     session = desk.update(session.id, checkpoint=newest)
     session = lift_fence(desk, session)
     if older := older_incarnations(desk, session):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_reclaim.errors import Refused
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.stages import observe, requests
@@ -258,6 +259,25 @@ async def test_a_requeue_without_checkpoint_starts_another_session(
     await stand.turns(3)
     first, second = stand.journal.of_job(7)
     assert (first.state, second.state, second.restarts) == (State.ENDED, State.ACTIVE, 1)
+
+
+async def test_requeued_by_its_owner_before_the_commit(world: World, stand: Stand) -> None:
+    """There is no image, which is said, and nothing is waited for: Slurm starts it from the top."""
+    await stand.hibernate()
+    world.agents["n1"].trees.clear()
+    job = world.jobs_by_id[7]
+    job.state, job.restarts, job.held, job.node = "SPECIAL_EXIT", 1, True, ""
+    job.submitted = int(world.time)
+    assert (await stand.until(State.HIBERNATED)).checkpoint == -1
+    with pytest.raises(Refused, match="no checkpoint"):
+        await stand.restore()
+    job.state, job.held = "PENDING", False
+    await stand.turns(4)
+    first = stand.journal.of_job(7)[0]
+    assert (first.state, first.reason) == (
+        State.ENDED,
+        "there was no checkpoint; the job starts over",
+    )
 
 
 async def test_a_slurmctld_that_forgot_the_release(world: World, stand: Stand) -> None:
