@@ -133,3 +133,19 @@ def another_lab() -> Iterator[Callable[[str], Lab]]:
     yield make
     for each in made:
         each.down()
+
+
+@pytest.fixture
+def counter(lab: Lab) -> Iterator[Callable[..., object]]:
+    """Start small sessions (sessions.Counter); they are cancelled at the end of the test."""
+    from tests.cluster.sessions import Counter  # which needs Lab
+
+    started: list[Counter] = []
+
+    def start(*options: str, **more: object) -> Counter:
+        started.append(Counter.start(lab, *options, **more))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.cancel()

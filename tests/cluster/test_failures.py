@@ -12,19 +12,6 @@ pytestmark = pytest.mark.cluster
 STORE = "/shared/reclaim"
 
 
-@pytest.fixture
-def counter(lab):
-    started: list[Counter] = []
-
-    def start(*options: str, **more) -> Counter:
-        started.append(Counter.start(lab, *options, **more))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.cancel()
-
-
 def runs_on(job: Counter, before) -> None:
     """Same process, same place, counting, and Slurm never noticed."""
     after = job.counts_on()

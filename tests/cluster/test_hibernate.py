@@ -11,19 +11,6 @@ from tests.cluster.sessions import Counter, only, processes
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def counter(lab):
-    started: list[Counter] = []
-
-    def start(*options: str, **more) -> Counter:
-        started.append(Counter.start(lab, *options, **more))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.cancel()
-
-
 def test_what_slurm_shows(lab, counter):
     job = counter("--comment=mine")
     lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "AdminComment=JS1:abc")
