@@ -65,6 +65,9 @@ class NodeSessions:
                 self._records.forget(session)
         if session.private_tmp:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
+        if session.staged:
+            # gone by rename where it was committed; else it is a user's memory without an owner
+            threading.Thread(target=shutil.rmtree, args=(session.staged, True)).start()
         self.changed.set()
 
     def note(

@@ -7,6 +7,7 @@ session, the tree is killed and the relay keeps the allocation until Slurm reque
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from slurm_reclaim.errors import (
     CancelledByActivity,
@@ -116,9 +117,12 @@ def _save_tree(
         session.needs = manifest.needs
     finally:
         if not committed:
-            give_back(session, tree, link, clock)
-            store.discard(staged)
-            save_if_possible(session, save)
+            try:
+                give_back(session, tree, link, clock)
+            finally:
+                # also where the job has ended meanwhile: what is staged is a user's memory
+                store.discard(staged)
+                save_if_possible(session, save)
     finish(session, tree, clock, save)
 
 
@@ -168,5 +172,7 @@ def recover(
         give_back(session, tree, link, clock)
     except DumpFailed as error:
         session.reason = error.message
+    finally:
+        store.discard(Path(session.staged))
     save_if_possible(session, save)
     return "the agent was restarted before the commit; the session runs on"

@@ -30,6 +30,12 @@ SANITIZER = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_usual():
+    """Under nohup SIGHUP is ignored, and what is ignored at its start no shell can trap."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="session")
 def build() -> Path:
     if os.geteuid() != 0:
