@@ -37,6 +37,7 @@ class Counter:
         mib: int = 0,
         reclaim: str = "on",
         task: int | None = None,
+        managed: bool = True,
     ) -> Counter:
         put(lab, "counter.py")
         name = "$SLURM_JOB_ID" if task is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
@@ -49,7 +50,7 @@ class Counter:
         counter = cls(lab, job, user, task)
         counter.wait_for("RUNNING")
         lab.wait("the first count", lambda: counter.seen(check=False))
-        if reclaim == "on":
+        if reclaim == "on" and managed:
             counter.wait_for_session("ACTIVE")
         return counter
 
