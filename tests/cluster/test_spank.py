@@ -316,7 +316,7 @@ def listen(bench: Bench) -> int:
 
 def heard(bench: Bench, job: int) -> list[str]:
     last, quiet = "", 0
-    while quiet < 3:
+    while quiet < 5:  # a busy machine takes its time
         time.sleep(0.4)
         now = bench.text(job)
         last, quiet = now, quiet + 1 if now == last else 0
