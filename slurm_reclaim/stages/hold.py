@@ -11,9 +11,8 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.fit import Fit, fit
-from slurm_reclaim.stages.mishap import ended_before_restore
+from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.requeue import whole_minutes
 
 # How the reason begins of a job that was released and that Slurm holds until a node fits.
@@ -30,17 +29,10 @@ class Kept:
 
 async def step(desk: Desk, session: Session) -> None:
     """HIBERNATED: keep the job fit to be released, and see when somebody does."""
-    job = row(desk, session)
-    if job is None:
-        if why := await gone(desk, session):
-            end(desk, session, f"{why}; its checkpoint is left to retention")
+    found = await unrestored(desk, session, "while it was hibernated")
+    if found is None:
         return
-    if job.finished:
-        await ended_before_restore(desk, session, job, "while it was hibernated")
-        return
-    session = lift_fence(desk, session)
-    if job.restarts > session.restarts:
-        session = desk.update(session.id, restarts=job.restarts)
+    session, job = found
     if job.running:
         started(desk, session, job)
     elif job.waiting and not job.held:

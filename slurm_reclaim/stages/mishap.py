@@ -8,7 +8,7 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end
+from slurm_reclaim.stages.ending import end, gone, lift_fence, row
 from slurm_reclaim.stages.requeue import annotate, requeue_held
 from slurm_reclaim.stages.wording import held_again
 
@@ -21,7 +21,24 @@ MISHAPS = frozenset(
 NOT_RESTORED = "not restored on"
 
 
-async def ended_before_restore(desk: Desk, session: Session, job: Job, when: str) -> None:
+async def unrestored(desk: Desk, session: Session, when: str) -> tuple[Session, Job] | None:
+    """The job of a session that is its image, and the session brought up to it; None where there
+    is nothing to go by, or where its end was dealt with."""
+    job = row(desk, session)
+    if job is None:
+        if why := await gone(desk, session):
+            end(desk, session, f"{why}; its checkpoint is left to retention")
+        return None
+    if job.finished:
+        await _ended_before_restore(desk, session, job, when)
+        return None
+    session = lift_fence(desk, session)
+    if job.restarts > session.restarts:
+        session = desk.update(session.id, restarts=job.restarts)
+    return session, job
+
+
+async def _ended_before_restore(desk: Desk, session: Session, job: Job, when: str) -> None:
     """The job of a hibernated or released session is finished in Slurm."""
     if job.state in MISHAPS:
         await hold_again(desk, session, job, f"the job was ended {when}: {job.state}")

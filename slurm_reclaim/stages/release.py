@@ -9,11 +9,11 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, lift_fence, row
+from slurm_reclaim.stages.ending import lift_fence
 from slurm_reclaim.stages.fit import Fit
 from slurm_reclaim.stages.hibernate import wrong_state
 from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
-from slurm_reclaim.stages.mishap import ended_before_restore
+from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.view import same_job
 
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
@@ -102,17 +102,10 @@ def _refuse_unfit(desk: Desk, session: Session, found: Fit) -> None:
 async def step(desk: Desk, session: Session) -> None:
     """QUEUED: released, not started yet. The nodes are kept in view: one that can't restore it
     any more must not get it."""
-    job = row(desk, session)
-    if job is None:
-        if why := await gone(desk, session):
-            end(desk, session, f"{why}; its checkpoint is left to retention")
+    found = await unrestored(desk, session, "before it started")
+    if found is None:
         return
-    if job.finished:
-        await ended_before_restore(desk, session, job, "before it started")
-        return
-    session = lift_fence(desk, session)
-    if job.restarts > session.restarts:
-        session = desk.update(session.id, restarts=job.restarts)
+    session, job = found
     if job.running:
         started(desk, session, job)
     elif job.waiting and job.held:
