@@ -7,7 +7,7 @@ last, `manifest.json`. A directory without manifest is no checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MANIFEST_VERSION = 1
 # Made once by the admin, in the store. Without it an unmounted file system looks like an empty
@@ -82,11 +82,8 @@ class Manifest:
     private_tmp: bool
     parts: tuple[Part, ...]
     outputs: tuple[OutputFile, ...]
-    stdio: dict[str, str]
     needs: Needs
     processes: int
-    frozen_seconds: float = 0.0
-    extra: dict[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:

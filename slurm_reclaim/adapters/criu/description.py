@@ -83,7 +83,6 @@ def describe(
         private_tmp=private_tmp,
         parts=parts,
         outputs=outputs,
-        stdio={},
         needs=needs,
         processes=processes,
     )

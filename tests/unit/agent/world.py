@@ -144,7 +144,6 @@ class _Tree:
             private_tmp=True,
             parts=parts,
             outputs=(),
-            stdio={},
             needs=Needs("x86_64", "6", "", "4.2.1", 310, 1000),
             processes=3,
         )
