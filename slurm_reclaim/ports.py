@@ -6,7 +6,7 @@ happen. Times are Unix seconds, sizes bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,8 @@ from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.lifecycle import Fact
+from slurm_reclaim.model.notice import Delivery, Notice
+from slurm_reclaim.model.sample import GpuHeld, Reading
 from slurm_reclaim.model.session import Session
 
 
@@ -102,6 +104,32 @@ class Journal(Protocol):
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         """(number, session, what, details) of intents without outcome."""
+        ...
+
+
+class Notifier(Protocol):
+    """Mail, webhook and hooks: the ways to people that start at the controller."""
+
+    async def deliver(self, notice: Notice) -> Sequence[Delivery]:
+        """Try every channel that is configured, each in its own time, and say what became of it.
+        Raises nothing: a channel that fails is a Delivery that is not `ok`."""
+        ...
+
+    def text(self, notice: Notice) -> str:
+        """The notice as a terminal shows it: a few lines of plain text."""
+        ...
+
+
+class Meter(Protocol):
+    """Measures some signals of one session on this node. Blocking; one thread calls it."""
+
+    def read(self, seconds: float) -> Mapping[str, Reading]:
+        """Readings by the names of `Signal` for the `seconds` since the last call. A signal that
+        applies and can't be measured is there with the value None; nothing is raised for it."""
+        ...
+
+    def held(self) -> Sequence[GpuHeld]:
+        """The session's GPUs as they were at the last `read`; empty where this meter knows none."""
         ...
 
 

@@ -6,7 +6,10 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import cache
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from slurm_reclaim.config import schema
 from slurm_reclaim.config.source import Key, Source
@@ -23,11 +26,12 @@ class Complaint(ValueError):
 @dataclass
 class Building:
     """What was read so far. `values` maps the path of a setting to its value, `origins` to where
-    it was set; settings that no file names are in neither."""
+    it was set; settings that no file names are in neither. `entries`: those of the lists of tables,
+    such as [[adopt]], by the list's name."""
 
     values: dict[Key, Any] = field(default_factory=dict)
     origins: dict[Key, str] = field(default_factory=dict)
-    rules: list[schema.Adopt] = field(default_factory=list)
+    entries: dict[str, list[Any]] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     def complain(self, source: Source, key: Key, what: str) -> None:
@@ -46,13 +50,25 @@ def show(key: Key) -> str:
 
 
 def sections() -> Iterator[tuple[str, Any, str]]:
-    """(name, class, one sentence) of every table of the configuration file, [[adopt]] last."""
+    """(name, class, one sentence) of every table of the configuration file, the lists last."""
     hints = get_type_hints(schema.Config)
     for entry in dataclasses.fields(schema.Config):
         kind = hints[entry.name]
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
         if dataclasses.is_dataclass(kind):
             yield entry.name, kind, _sentence(kind)
+
+
+@cache
+def lists() -> frozenset[str]:
+    """Names of the tables that may be given several times: [[adopt]] and its like."""
+    hints = get_type_hints(schema.Config)
+    return frozenset(name for name, kind in hints.items() if get_origin(kind) is list)
+
+
+def header(name: str) -> str:
+    """A table's name as it stands in the file."""
+    return f"[[{name}]]" if name in lists() else f"[{name}]"
 
 
 def _sentence(kind: Any) -> str:
@@ -77,12 +93,12 @@ def default(entry: dataclasses.Field[Any]) -> Any:
 
 
 def absorb(building: Building, source: Source) -> None:
-    """Add one file: what it sets replaces what was set before, its [[adopt]] rules come after."""
+    """Add one file: what it sets replaces what was set before, its [[...]] entries come after."""
     tables = {name: kind for name, kind, _ in sections()}
     top = settings(schema.Config)
     for name, value in source.table.items():
-        if name == "adopt":
-            _absorb_rules(building, source, value)
+        if name in lists():
+            _absorb_entries(building, source, name, tables[name], value)
         elif name in tables:
             if isinstance(value, dict):
                 _absorb_table(building, source, (name,), tables[name], value)
@@ -98,11 +114,12 @@ def finish(building: Building) -> schema.Config:
     """The configuration; meaningless while there are complaints."""
     values: dict[str, Any] = {k[0]: v for k, v in building.values.items() if len(k) == 1}
     for name, kind, _ in sections():
-        if name != "adopt":
+        if name not in lists():
             values[name] = kind(
                 **{k[1]: v for k, v in building.values.items() if len(k) == 2 and k[0] == name}
             )
-    return schema.Config(**values, adopt=list(building.rules))
+    values.update({name: list(entries) for name, entries in building.entries.items()})
+    return schema.Config(**values)
 
 
 def _absorb_table(
@@ -130,15 +147,17 @@ def _absorb_value(
         building.complain(source, key, str(complaint))
 
 
-def _absorb_rules(building: Building, source: Source, rules: Any) -> None:
-    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        building.complain(source, ("adopt",), "is a list of tables: write [[adopt]] above each")
+def _absorb_entries(
+    building: Building, source: Source, table: str, kind: type, entries: Any
+) -> None:
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        building.complain(source, (table,), f"is a list of tables: write [[{table}]] above each")
         return
-    known = settings(schema.Adopt)
-    for number, rule in enumerate(rules):
+    made = building.entries.setdefault(table, [])
+    for number, entry in enumerate(entries):
         own = Building()
-        at = ("adopt", str(number))
-        _absorb_table(own, source, at, schema.Adopt, rule)
+        at = (table, str(number))
+        _absorb_table(own, source, at, kind, entry)
         building.complaints += own.complaints
         values = {key[2]: value for key, value in own.values.items()}
         for name, value in values.items():
@@ -146,9 +165,15 @@ def _absorb_rules(building: Building, source: Source, rules: Any) -> None:
                 building.complain(
                     source, (*at, name), "an empty list matches no job; leave the key out"
                 )
-        place = ("adopt", str(len(building.rules)))
-        building.origins[place] = source.where(at)
-        building.rules.append(schema.Adopt(**{k: v for k, v in values.items() if k in known}))
+        building.origins[table, str(len(made))] = source.where(at)
+        made.append(kind(**values))
+
+
+def plain(kind: Any) -> Any:
+    """The type of a setting that may be left out (`Seconds | None`) without the None."""
+    if get_origin(kind) in (Union, UnionType):
+        return next(part for part in get_args(kind) if part is not NoneType)
+    return kind
 
 
 def convert(entry: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
@@ -157,6 +182,7 @@ def convert(entry: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
             raise Complaint('expected a list of texts, such as ["gpu", "a100*"]')
         return list(value)
+    kind = plain(kind)
     result = _SCALARS[kind](value)
     choices = entry.metadata["choices"]
     if choices and result not in choices:
@@ -192,6 +218,12 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _real(value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value):
+        raise Complaint(f"expected a number, not {value!r}")
+    return float(value)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise Complaint(f"expected true or false, not {value!r}")
@@ -219,6 +251,7 @@ def _with_unit(parse: Callable[[str], float | int]) -> Callable[[Any], float | i
 _SCALARS: dict[Any, Callable[[Any], Any]] = {
     str: _text,
     int: _whole,
+    float: _real,
     bool: _flag,
     schema.Path: _path,
     schema.Seconds: _with_unit(parse_duration),

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from typing import Any, get_origin
 
 from slurm_reclaim.config import schema
-from slurm_reclaim.config.build import Setting, default, sections, settings
+from slurm_reclaim.config.build import (
+    Setting,
+    default,
+    header,
+    lists,
+    plain,
+    sections,
+    settings,
+)
 from slurm_reclaim.config.load import Loaded
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.config.units import format_duration, format_size
@@ -46,6 +54,7 @@ secret: authentication is MUNGE's.
 
 def literal(kind: Any, value: Any) -> str:
     """A value as it stands in the TOML file."""
+    kind = plain(kind)
     if kind is schema.Seconds:
         return f'"{format_duration(value)}"'
     if kind is schema.Bytes:
@@ -57,10 +66,9 @@ def sample() -> str:
     """etc/slurm-reclaim.toml."""
     blocks = [_SAMPLE_HEAD, *_sample_settings(schema.Config)]
     for name, kind, sentence in sections():
-        header = f"[[{name}]]" if name == "adopt" else f"[{name}]"
         comment = "\n".join(textwrap.wrap(f"# {sentence}", 98, subsequent_indent="# "))
         # A commented-out [[adopt]] must stay one: a live empty rule would adopt every job.
-        blocks.append(f"{comment}\n{'# ' if name == 'adopt' else ''}{header}\n")
+        blocks.append(f"{comment}\n{'# ' if name in lists() else ''}{header(name)}\n")
         blocks += _sample_settings(kind)
     return "\n".join(blocks)
 
@@ -74,21 +82,22 @@ def _sample_settings(kind: type) -> list[str]:
         if entry.metadata["example"]:
             lines.append(f"example: {_example(entry, hint)}")
         comment = "\n".join(f"## {line}" for line in lines)
-        blocks.append(f"{comment}\n# {name} = {literal(hint, default(entry))}\n")
+        value = default(entry)
+        shown = _example(entry, hint) if value is None else literal(hint, value)
+        blocks.append(f"{comment}\n# {name} = {shown}\n")
     return blocks
 
 
 def _example(entry: dataclasses.Field[Any], kind: Any) -> str:
     text: str = entry.metadata["example"]
-    return text if get_origin(kind) is list else f'"{text}"'
+    return text if get_origin(kind) is list or plain(kind) is float else f'"{text}"'
 
 
 def page() -> str:
     """docs/configuration.md."""
     parts = [_PAGE_HEAD, "## Top level\n", _page_table(schema.Config)]
     for name, kind, sentence in sections():
-        header = f"[[{name}]]" if name == "adopt" else f"[{name}]"
-        parts += [f"## `{header}`\n", sentence + "\n"]
+        parts += [f"## `{header(name)}`\n", sentence + "\n"]
         parts.append(_page_table(kind))
     parts.append(_ADOPT_NOTES)
     return "\n".join(parts)
@@ -102,20 +111,24 @@ def _page_table(kind: type) -> str:
             doc += " One of " + ", ".join(f"`{c}`" for c in entry.metadata["choices"]) + "."
         if entry.metadata["example"]:
             doc += f" Example: `{_example(entry, hint)}`."
-        rows.append(
-            f"| `{name}` | {_TYPE_WORDS[hint]} | `{literal(hint, default(entry))}` | {doc} |"
-        )
+        rows.append(f"| `{name}` | {_TYPE_WORDS[plain(hint)]} | {_default(hint, entry)} | {doc} |")
     return "\n".join(rows) + "\n"
+
+
+def _default(hint: Any, entry: dataclasses.Field[Any]) -> str:
+    value = default(entry)
+    return "" if value is None else f"`{literal(hint, value)}`"
 
 
 _TYPE_WORDS: dict[Any, str] = {
     str: "text",
     int: "number",
+    float: "number",
     bool: "true or false",
     schema.Path: "path",
     schema.Seconds: "duration",
     schema.Bytes: "size",
-    list[str]: "list of patterns",
+    list[str]: "list of texts",
 }
 
 _ADOPT_NOTES = """\
@@ -159,13 +172,15 @@ def in_force(loaded: Loaded) -> list[Shown]:
         _shown(".".join(key), table, setting, loaded.origins.get(key, "default"))
         for key, table, setting in _plain_settings(loaded.config)
     ]
-    for number, rule in enumerate(loaded.config.adopt):
-        origin = loaded.origins.get(("adopt", str(number)), "default")
-        shown += [
-            _shown(f"adopt[{number + 1}].{name}", rule, setting, origin)
-            for name, setting in settings(schema.Adopt).items()
-            if getattr(rule, name) != default(setting[0]) or name == "manage"
-        ]
+    for name, kind, _ in sections():
+        entries = getattr(loaded.config, name) if name in lists() else []
+        for number, entry in enumerate(entries):
+            origin = loaded.origins.get((name, str(number)), "default")
+            shown += [
+                _shown(f"{name}[{number + 1}].{key}", entry, setting, origin)
+                for key, setting in settings(kind).items()
+                if getattr(entry, key) != default(setting[0]) or key == "manage"
+            ]
     return shown
 
 
@@ -174,7 +189,7 @@ def _plain_settings(config: schema.Config) -> Iterator[tuple[Key, Any, Setting]]
     for name, setting in settings(schema.Config).items():
         yield (name,), config, setting
     for section, kind, _ in sections():
-        if section != "adopt":
+        if section not in lists():
             for name, setting in settings(kind).items():
                 yield (section, name), getattr(config, section), setting
 

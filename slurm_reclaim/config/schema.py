@@ -129,6 +129,176 @@ class Sessions:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """[idle]: What counts as idle, and for how long; docs/policy.md has the whole of it."""
+
+    window: Seconds = setting(
+        Seconds(2700),
+        "Every signal known and below its floor for this long: idle. Counted from the last use.",
+        least=1,
+    )
+    grace: Seconds = setting(Seconds(900), "Time between the warning and the hibernation.", least=1)
+    gap: Seconds = setting(
+        Seconds(300),
+        "Time in which a signal is unknown stops the clock; more than this starts it anew.",
+    )
+    min_age: Seconds = setting(Seconds(1800), "A session younger than this is left alone.")
+    cooldown: Seconds = setting(
+        Seconds(3600), "After a warning that came to nothing: no new one for this long."
+    )
+    keep: Seconds = setting(Seconds(14400), "What `reclaim keep` gives without --for.", least=60)
+    keep_most: Seconds = setting(Seconds(86400), "The most that `reclaim keep --for` gives.")
+    busy_report: Seconds = setting(
+        Seconds(10800), "A kernel busy for this long that uses no CPU and no GPU is reported."
+    )
+    gpu_floor: float = setting(1.0, "SM utilization in percent; use begins here.", least=0)
+    gpu_memory_floor: float = setting(1.0, "GPU memory bandwidth in percent.", least=0)
+    gpu_codec_floor: float = setting(1.0, "GPU encoder or decoder in percent.", least=0)
+    gpu_pcie_floor: Bytes = setting(Bytes(5 << 20), "Bytes per second to and from a GPU.")
+    cpu_floor: float = setting(0.05, "Cores, as an average over a minute.", least=0)
+    io_floor: Bytes = setting(Bytes(64 << 10), "Bytes per second, as an average over a minute.")
+    network_floor: Bytes = setting(
+        Bytes(16 << 10), "Bytes per second to other hosts, as an average over a minute."
+    )
+    optional: list[str] = setting(
+        [],
+        "Signals that may be unknown: the others decide then.",
+        example='["gpu-pcie"]',
+    )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """[[rule]]: Other terms for some sessions. First match wins; every given key must match; lists
+    hold shell patterns. What a rule leaves out follows the desk, then [idle]."""
+
+    name: str = setting("", "Name of the rule, for messages.")
+    cluster: list[str] = setting([], "Cluster names.")
+    partition: list[str] = setting([], "Partition names.")
+    qos: list[str] = setting([], "QOS names.")
+    account: list[str] = setting([], "Account names.")
+    user: list[str] = setting([], "User names.", example='["alice"]')
+    job_name: list[str] = setting([], "Job names.")
+    gres: list[str] = setting([], "GRES the job was given.", example='["gpu:a100*"]')
+    hours: str = setting(
+        "", "Times of the week in which the rule holds.", example="Mon-Fri 08:00-18:00"
+    )
+    timezone: str = setting("", "Time zone of `hours`; empty: the controller's own.")
+    mode: str = setting(
+        "",
+        "Mode of these sessions, never stronger than the cluster's; empty: the cluster's.",
+        choices=("", "off", "shadow", "prod"),
+    )
+    action: str = setting(
+        "hibernate",
+        "What follows the warning; notify: nothing.",
+        choices=("hibernate", "notify"),
+    )
+    window: Seconds | None = setting(None, "Instead of idle.window.", least=1, example="30m")
+    grace: Seconds | None = setting(None, "Instead of idle.grace.", least=1, example="10m")
+    gpu_floor: float | None = setting(None, "Instead of idle.gpu_floor.", least=0, example="1.0")
+    gpu_memory_floor: float | None = setting(
+        None, "Instead of idle.gpu_memory_floor.", least=0, example="1.0"
+    )
+    gpu_codec_floor: float | None = setting(
+        None, "Instead of idle.gpu_codec_floor.", least=0, example="1.0"
+    )
+    gpu_pcie_floor: Bytes | None = setting(None, "Instead of idle.gpu_pcie_floor.", example="5MiB")
+    cpu_floor: float | None = setting(None, "Instead of idle.cpu_floor.", least=0, example="0.1")
+    io_floor: Bytes | None = setting(None, "Instead of idle.io_floor.", example="64KiB")
+    network_floor: Bytes | None = setting(None, "Instead of idle.network_floor.", example="16KiB")
+    optional: list[str] = setting([], "Signals that may be unknown, besides idle.optional.")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """[[desk]]: A group of accounts or partitions with a working week of its own. First match
+    wins; lists hold shell patterns."""
+
+    name: str = setting("", "Name of the desk, for messages.")
+    account: list[str] = setting([], "Account names.", example='["biology"]')
+    partition: list[str] = setting([], "Partition names.")
+    timezone: str = setting(
+        "", "Time zone of the hours, holidays and sweeps; empty: the controller's own.",
+        example="Europe/Berlin",
+    )  # fmt: skip
+    hours: str = setting("", "Working hours; empty: always.", example="Mon-Fri 08:00-18:00")
+    holidays: list[str] = setting([], "Days without working hours.", example='["2026-12-25"]')
+    window: Seconds | None = setting(
+        None, "Idle window within working hours.", least=1, example="30m"
+    )
+    window_off: Seconds | None = setting(
+        None, "Idle window outside of them.", least=1, example="20m"
+    )
+    grace: Seconds | None = setting(None, "Grace within working hours.", least=1, example="10m")
+    grace_off: Seconds | None = setting(None, "Grace outside of them.", least=1, example="10m")
+    sweeps: list[str] = setting(
+        [], "Times at which all that is idle is reclaimed.", example='["19:00", "Fri 17:00"]'
+    )
+    sweep_window: Seconds = setting(
+        Seconds(600), "Idle window in the half hour that follows a sweep's time.", least=1
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """[cost]: Grace weighted by what an idle session costs: TRES billing x price."""
+
+    price: float = setting(0.0, "Price of one billing unit for an hour; 0: no weighting.", least=0)
+    par: float = setting(1.0, "Cost per hour at which the grace is as configured.", least=0.0001)
+    shortest: Seconds = setting(Seconds(300), "Least grace of the costliest session.", least=1)
+    longest: Seconds = setting(Seconds(3600), "Most grace of the cheapest session.", least=1)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """[limits]: How much is hibernated at once, and when to stop."""
+
+    per_node: int = setting(2, "Hibernations at once on one node.", least=1)
+    per_store: int = setting(16, "Hibernations at once in the whole store.", least=1)
+    per_hour: int = setting(500, "Hibernations begun within an hour.", least=1)
+    brake_span: Seconds = setting(Seconds(3600), "Time over which the brake counts.", least=60)
+    brake_least: int = setting(10, "Fewer cases than this pull no brake.", least=1)
+    brake_failures: float = setting(
+        0.2, "Share of hibernations that failed which stops all of them.", least=0, most=1
+    )
+    brake_keeps: float = setting(
+        0.5, "Share of warnings answered by an owner who was there after all.", least=0, most=1
+    )
+
+
+@dataclass(frozen=True)
+class Notices:
+    """[notice]: How owners and admins are told."""
+
+    channels: list[str] = setting(
+        ["terminal", "comment"],
+        "Ways that are tried: terminal, comment (squeue), mail, webhook, hook.",
+    )
+    enough: list[str] = setting(
+        ["terminal", "mail", "webhook", "hook"],
+        "Without a confirmed delivery by one of these nothing is hibernated.",
+    )
+    texts: Path = setting(
+        Path("/etc/slurm-reclaim/notices"), "Directory of the texts; missing ones are built in."
+    )
+    timeout: Seconds = setting(Seconds(10), "For one delivery by one channel.", least=1, most=300)
+    smtp_host: str = setting("localhost", "SMTP server.")
+    smtp_port: int = setting(25, "Its port.", least=1, most=65535)
+    smtp_tls: str = setting("none", "Encryption.", choices=("none", "starttls", "tls"))
+    mail_from: str = setting("slurm-reclaim@localhost", "Sender of mails.")
+    mail_to: str = setting("{user}", "Address of an owner.", example="{user}@example.org")
+    admins: list[str] = setting([], "Addresses that are told of the brake.")
+    webhook: str = setting("", "URL that gets every notice as JSON by POST.")
+    webhook_secret: Path = setting(
+        Path(""), "File, readable by controller.user only, whose content signs the webhook's body."
+    )
+    hooks: Path = setting(
+        Path("/etc/slurm-reclaim/hooks.d"), "Directory of programs that get every notice as JSON."
+    )
+
+
+@dataclass(frozen=True)
 class Logging:
     """[logging]: What the daemons write to standard error, which systemd takes to the journal."""
 
@@ -168,8 +338,14 @@ class Config:
     agent: Agent = field(default_factory=Agent)
     store: Store = field(default_factory=Store)
     session: Sessions = field(default_factory=Sessions)
+    idle: Idle = field(default_factory=Idle)
+    cost: Cost = field(default_factory=Cost)
+    limits: Limits = field(default_factory=Limits)
+    notice: Notices = field(default_factory=Notices)
     logging: Logging = field(default_factory=Logging)
     adopt: list[Adopt] = field(default_factory=list)
+    rule: list[Rule] = field(default_factory=list)
+    desk: list[Desk] = field(default_factory=list)
 
 
 DEFAULT_FILE = "/etc/slurm-reclaim/slurm-reclaim.toml"

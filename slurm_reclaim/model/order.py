@@ -12,24 +12,28 @@ from enum import Enum
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.sample import GpuHeld, Sample
 from slurm_reclaim.model.session import Progress
 
 
 class Verb(str, Enum):
     """`hibernate`: preflight, dump, commit, kill, keep the allocation until the requeue.
-    `preflight`: only name the blockers. `restore-in-place`: the requeue was refused, restore the
+    `preflight`: only name the blockers. `notify`: write `text` to the session's terminals.
+    `restore-in-place`: the requeue was refused, restore the
     committed checkpoint in the same allocation. `let-go`: the session's wait is over (the job is
     to end or to be requeued by Slurm): the relay exits."""
 
     HIBERNATE = "hibernate"
     PREFLIGHT = "preflight"
+    NOTIFY = "notify"
     RESTORE_IN_PLACE = "restore-in-place"
     LET_GO = "let-go"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`since` (Unix seconds): where `cancel_on_activity`, activity after it cancels (S5)."""
+    """`since` (Unix seconds of the node's clock): where `cancel_on_activity`, activity after it
+    cancels (S5). `text`: what `notify` writes to the terminals."""
 
     id: str
     verb: Verb
@@ -39,6 +43,7 @@ class Order:
     reason: str
     cancel_on_activity: bool = False
     since: float = 0.0
+    text: str = ""
 
 
 class Outcome(str, Enum):
@@ -51,7 +56,8 @@ class Outcome(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Result:
     """The answer to an order, repeated in every report until the controller acknowledges it.
-    `needs`: what a node must have to restore the checkpoint just committed."""
+    `needs`: what a node must have to restore the checkpoint just committed; `count`: how many
+    terminals took the text of a notice."""
 
     order: str
     session: str
@@ -64,6 +70,7 @@ class Result:
     seconds: float = 0.0
     at: float = 0.0
     needs: Needs | None = None
+    count: int = 0
 
 
 class Living(str, Enum):
@@ -81,7 +88,8 @@ class Living(str, Enum):
 @dataclass(frozen=True, slots=True)
 class SessionReport:
     """One session of the node. `session` is empty until the controller has named it (a fresh
-    start); `started` Unix seconds of this incarnation on this node."""
+    start); `started` Unix seconds of this incarnation on this node; `samples` what was measured
+    since the last report that was answered, in order, without a hole between them."""
 
     job_id: int
     uid: int
@@ -99,6 +107,8 @@ class SessionReport:
     needs: Needs | None = None
     progress: Progress = field(default_factory=Progress)
     blockers: tuple[Blocker, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    gpus: tuple[GpuHeld, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
