@@ -9,6 +9,7 @@ import click
 from slurm_reclaim.cli import phrases, shape
 from slurm_reclaim.cli.app import App, json_option, pass_app
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.words import span
 
 _HEADER = ("JOBID", "USER", "NAME", "STATE", "FOR", "NODE", "CHECKPOINT", "REASON")
 
@@ -33,7 +34,7 @@ def _row(session: Session, now: float) -> tuple[str, ...]:
         session.user,
         session.name,
         str(session.state),
-        phrases.span(now - session.since),
+        span(now - session.since),
         phrases.node(session) or "-",
         phrases.checkpoint(session) or "-",
         session.reason,

@@ -7,6 +7,7 @@ import time
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.session import Progress, Session
+from slurm_reclaim.model.words import span
 
 # The session has no allocation; its node is the one it was on last.
 _NOWHERE = frozenset({State.HIBERNATED, State.QUEUED, State.FAILED, State.ENDED})
@@ -19,17 +20,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def span(seconds: float) -> str:
-    """The two largest units: 5400 is "1h30m", 3 is "3s"."""
-    left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-    return "".join(parts[:2]) or "0s"
 
 
 def moment(at: float) -> str:

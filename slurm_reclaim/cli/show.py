@@ -10,6 +10,7 @@ from slurm_reclaim.cli import phrases, shape
 from slurm_reclaim.cli.app import App, json_option, pass_app
 from slurm_reclaim.cli.job import job_argument
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.words import span
 
 
 @click.command("show")
@@ -33,8 +34,7 @@ def _pairs(session: Session, now: float) -> list[tuple[str, str]]:
         ("partition", ", ".join(part for part in (session.partition, session.qos) if part)),
         (
             "state",
-            f"{session.state} since {phrases.moment(session.since)} "
-            f"({phrases.span(now - session.since)})",
+            f"{session.state} since {phrases.moment(session.since)} ({span(now - session.since)})",
         ),
         ("reason", session.reason),
         ("progress", phrases.progress(session.progress, None)),
@@ -43,7 +43,7 @@ def _pairs(session: Session, now: float) -> list[tuple[str, str]]:
         ("requeues", str(session.restarts)),
         ("resources", session.tres),
         ("checkpoint", f"{saved}, of run {session.checkpoint}" if saved else ""),
-        ("time left", phrases.span(session.time_left) if session.time_left else ""),
+        ("time left", span(session.time_left) if session.time_left else ""),
         ("blockers", "\n".join(session.blockers)),
         ("not on", ", ".join(session.bad_nodes)),
         ("session", str(session.id)),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 from blake3 import blake3
 
 from slurm_reclaim.config import source
 from slurm_reclaim.config.build import Building, absorb, finish
-from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.errors import ConfigError
+from slurm_reclaim.model.sample import Signal
+from slurm_reclaim.model.week import parse_day, parse_hours, parse_time, parse_zone
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,40 @@ def contradictions(config: Config) -> list[str]:
             "agent.silent_after: must be at least twice agent.interval, or every agent counts as "
             "down between two reports"
         )
-    return found
+    if config.cost.shortest > config.cost.longest:
+        found.append("cost.shortest: must not be larger than cost.longest")
+    return found + [*_unreadable_times(config), *_unknown_signals(config)]
+
+
+def _unreadable_times(config: Config) -> Iterator[str]:
+    """Hours, days and time zones are texts to the schema; here they are read."""
+    for table, entries in (("rule", config.rule), ("desk", config.desk)):
+        for number, entry in enumerate(entries, 1):
+            readers: list[tuple[str, Callable[[str], object], list[str]]] = [
+                ("hours", parse_hours, [entry.hours]),
+                ("timezone", parse_zone, [entry.timezone]),
+            ]
+            if isinstance(entry, Desk):
+                readers.append(("holidays", parse_day, entry.holidays))
+                readers.append(("sweeps", parse_time, entry.sweeps))
+            for name, read, texts in readers:
+                for text in texts:
+                    try:
+                        read(text)
+                    except ValueError as error:
+                        yield f"{table}[{number}].{name}: {error}"
+
+
+def _unknown_signals(config: Config) -> Iterator[str]:
+    known = [signal.value for signal in Signal]
+    places = [("idle.optional", config.idle.optional)]
+    places += [(f"rule[{n}].optional", rule.optional) for n, rule in enumerate(config.rule, 1)]
+    for place, names in places:
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                meant = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+                yield f"{place}: {name!r} is no signal{meant}"
 
 
 def digest(config: Config) -> str:

@@ -11,11 +11,12 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Order, Verb
 from slurm_reclaim.model.session import Saved, Session
+from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, row
 from slurm_reclaim.stages.hibernate import give_order
 from slurm_reclaim.stages.view import same_job
-from slurm_reclaim.stages.wording import hibernated, merged, moment
+from slurm_reclaim.stages.wording import hibernated, merged
 
 # Endings after which a job with a committed image is still worth requeuing. Whoever cancelled it
 # wanted it to end.
@@ -50,7 +51,7 @@ def _observed(desk: Desk, session: Session, job: Job) -> None:
     desk.apply(
         session.id,
         Fact.REQUEUE_OBSERVED,
-        f"hibernated {moment(desk.clock.now())}; the job waits, {how}",
+        f"hibernated {clock(desk.clock.now())}; the job waits, {how}",
         restarts=job.restarts,
     )
 

@@ -11,8 +11,8 @@ from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.words import amount
 from slurm_reclaim.stages.desk import Desk, Details
-from slurm_reclaim.stages.wording import amount
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ Other tools keep data in AdminComment (jobstats does): only our own marked part 
 from __future__ import annotations
 
 import re
-import time
 
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.words import amount, clock
 
 _OURS = re.compile(r"\s*\[slurm-reclaim: [^\]]*\]")
 
@@ -28,20 +28,8 @@ _FLAT = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
 
 def hibernated(session: Session, at: float) -> str:
     size = f", {amount(session.checkpoint_bytes)}" if session.checkpoint_bytes else ""
-    return f"hibernated {moment(at)}{size}; restore: reclaim restore {session.job}"
+    return f"hibernated {clock(at)}{size}; restore: reclaim restore {session.job}"
 
 
 def held_again(session: Session, reason: str) -> str:
     return f"not restored: {reason}; again: reclaim restore {session.job}".translate(_FLAT)
-
-
-def moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-
-
-def amount(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -26,7 +26,7 @@ LAYERS = {
     "model": ("model", "errors"),
     "policy": ("model", "errors", "policy", "config.schema", "ports"),
     "stages": ("model", "errors", "policy", "stages", "ports", "config"),
-    "config": ("config", "errors"),
+    "config": ("config", "errors", "model"),
     "checks": ("checks", "config", "errors", "model"),
     "adapters": ("adapters", "model", "errors", "ports", "config", "policy"),
 }

@@ -1,0 +1,51 @@
+"""Why nothing may follow from a decision yet, each with its name. Nobody is warned of what can't or
+must not be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_reclaim.model.words import clock, span
+from slurm_reclaim.policy.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What guards look at: `started` of this incarnation, `kept_until` and `cooldown_until` in
+    Unix seconds (0: not), `blockers` found by the last preflight, `brake` the reason why
+    everything is stopped ("": it is not)."""
+
+    started: float
+    min_age: float
+    kept_until: float = 0.0
+    cooldown_until: float = 0.0
+    cooldown_reason: str = ""
+    blockers: tuple[str, ...] = ()
+    brake: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    name: str
+    reason: str
+
+
+def first(situation: Situation, terms: Terms, now: float) -> Guard | None:
+    """The first guard that stands in the way of a warning; None where none does."""
+    if terms.mode == "off":
+        return Guard("exempt", f"mode off{f' by rule {terms.rule}' if terms.rule else ''}")
+    if situation.kept_until > now:
+        return Guard("kept", f"kept by its owner until {clock(situation.kept_until)}")
+    age = now - situation.started
+    if situation.started and age < situation.min_age:
+        return Guard(
+            "too-young", f"runs for {span(age)}, at least {span(situation.min_age)} wanted"
+        )
+    if situation.cooldown_until > now:
+        why = f": {situation.cooldown_reason}" if situation.cooldown_reason else ""
+        return Guard("cool-down", f"until {clock(situation.cooldown_until)}{why}")
+    if situation.brake:
+        return Guard("brake", situation.brake)
+    if situation.blockers:
+        return Guard("blocked", "; ".join(situation.blockers[:3]))
+    return None
