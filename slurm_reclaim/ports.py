@@ -14,6 +14,7 @@ from typing import Protocol
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Manifest, Part
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.lifecycle import Fact
@@ -101,6 +102,19 @@ class Journal(Protocol):
         ...
 
     def settle(self, intent: int, outcome: str) -> None: ...
+
+    def remember(self, name: str, value: str) -> None:
+        """A word of the controller's own that outlives it; "" forgets it."""
+        ...
+
+    def recall(self, name: str) -> str: ...
+
+    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
+        """Store what sessions are judged by, all in one transaction; what is there of others
+        goes."""
+        ...
+
+    def evidence(self) -> Mapping[SessionId, Evidence]: ...
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         """(number, session, what, details) of intents without outcome."""

@@ -18,7 +18,10 @@ _COMMANDS = {
     "show": "show",
     "hibernate": "hibernate",
     "restore": "restore",
+    "keep": "keep",
+    "explain": "explain",
     "events": "events",
+    "brake": "brake",
     "check": "check",
     "config": "config",
 }

@@ -38,6 +38,7 @@ def next_step(session: Session) -> str:
     return {
         State.HIBERNATED: f"bring it back: reclaim restore {job} (or scontrol release {job})",
         State.FAILED: f"its checkpoint is kept; show an administrator: reclaim events {job}",
+        State.WARNED: f"use it, or keep it: reclaim keep {job} (why: reclaim explain {job})",
         State.QUEUED: f"wait for a node: squeue -j {job} --start",
     }.get(session.state, "")
 

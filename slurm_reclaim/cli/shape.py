@@ -34,6 +34,8 @@ def session(session: Session) -> dict[str, Any]:
         "blockers": list(session.blockers),
         "bad_nodes": list(session.bad_nodes),
         "progress": None,
+        "deadline": session.warned.deadline or None if session.warned is not None else None,
+        "kept_until": session.kept_until or None,
     }
     if session.checkpoint >= 0:
         shown["checkpoint"] = {"restarts": session.checkpoint, "bytes": session.checkpoint_bytes}

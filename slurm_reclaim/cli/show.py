@@ -44,8 +44,18 @@ def _pairs(session: Session, now: float) -> list[tuple[str, str]]:
         ("resources", session.tres),
         ("checkpoint", f"{saved}, of run {session.checkpoint}" if saved else ""),
         ("time left", span(session.time_left) if session.time_left else ""),
+        ("hibernated at", _deadline(session)),
+        ("kept until", phrases.moment(session.kept_until if session.kept_until > now else 0)),
         ("blockers", "\n".join(session.blockers)),
         ("not on", ", ".join(session.bad_nodes)),
         ("session", str(session.id)),
         ("next", phrases.next_step(session)),
     ]
+
+
+def _deadline(session: Session) -> str:
+    warned = session.warned
+    if warned is None or not warned.deadline:
+        return ""
+    told = ", ".join(str(each.channel) for each in warned.deliveries if each.ok)
+    return f"{phrases.moment(warned.deadline)} unless it is used (told by: {told or 'nobody yet'})"

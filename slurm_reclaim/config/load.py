@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from slurm_reclaim.config import source
 from slurm_reclaim.config.build import Building, absorb, finish
-from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk
+from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.errors import ConfigError
 from slurm_reclaim.model.sample import Signal
@@ -65,26 +65,28 @@ def contradictions(config: Config) -> list[str]:
         )
     if config.cost.shortest > config.cost.longest:
         found.append("cost.shortest: must not be larger than cost.longest")
-    return found + [*_unreadable_times(config), *_unknown_signals(config)]
+    return [*found, *_unreadable_times(config), *_unknown_signals(config)]
 
 
 def _unreadable_times(config: Config) -> Iterator[str]:
     """Hours, days and time zones are texts to the schema; here they are read."""
-    for table, entries in (("rule", config.rule), ("desk", config.desk)):
-        for number, entry in enumerate(entries, 1):
-            readers: list[tuple[str, Callable[[str], object], list[str]]] = [
-                ("hours", parse_hours, [entry.hours]),
-                ("timezone", parse_zone, [entry.timezone]),
-            ]
-            if isinstance(entry, Desk):
-                readers.append(("holidays", parse_day, entry.holidays))
-                readers.append(("sweeps", parse_time, entry.sweeps))
-            for name, read, texts in readers:
-                for text in texts:
-                    try:
-                        read(text)
-                    except ValueError as error:
-                        yield f"{table}[{number}].{name}: {error}"
+    entries: list[tuple[str, Rule | Desk]] = []
+    entries += [(f"rule[{n}]", rule) for n, rule in enumerate(config.rule, 1)]
+    entries += [(f"desk[{n}]", desk) for n, desk in enumerate(config.desk, 1)]
+    for place, entry in entries:
+        readers: list[tuple[str, Callable[[str], object], list[str]]] = [
+            ("hours", parse_hours, [entry.hours]),
+            ("timezone", parse_zone, [entry.timezone]),
+        ]
+        if isinstance(entry, Desk):
+            readers.append(("holidays", parse_day, entry.holidays))
+            readers.append(("sweeps", parse_time, entry.sweeps))
+        for name, read, texts in readers:
+            for text in texts:
+                try:
+                    read(text)
+                except ValueError as error:
+                    yield f"{place}.{name}: {error}"
 
 
 def _unknown_signals(config: Config) -> Iterator[str]:

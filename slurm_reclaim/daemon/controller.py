@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from slurm_reclaim.errors import ReclaimError, Unavailable
 from slurm_reclaim.model.ids import SessionId
-from slurm_reclaim.stages import observe
+from slurm_reclaim.stages import observe, room
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.step import step
 
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 # Slurm commands at once: slurmctld has other callers, too.
 AT_ONCE = 8
+EVIDENCE_EVERY = 60.0  # seconds
 
 
 class Controller:
@@ -28,6 +29,7 @@ class Controller:
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
         self._again: set[SessionId] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._kept = 0.0
         self._complaint = ""
         self._troubles: dict[SessionId, str] = {}
 
@@ -40,7 +42,16 @@ class Controller:
             return
         self._complain("")
         observe.adopt(self.desk)
+        room.watch(self.desk)
+        self._keep_evidence()
         self.wake(list(self.desk.sessions))
+
+    def _keep_evidence(self) -> None:
+        """Now and then, so that idle clocks go on after a restart."""
+        now = self.desk.clock.now()
+        if now - self._kept >= EVIDENCE_EVERY:
+            self._kept = now
+            self.desk.journal.keep_evidence(self.desk.evidence)
 
     def wake(self, ids: Iterable[SessionId]) -> None:
         """Let these sessions step now, for something happened to them."""

@@ -65,6 +65,10 @@ class NodeOrders:
             blockers = await asyncio.to_thread(self._sessions.tree(session).blockers)
             session.blockers = tuple(blockers)
             return self._result(order, Outcome.DONE, "", tuple(blockers))
+        if order.verb is Verb.CANCEL:
+            # Read right before the commit (node_hibernate); afterwards it has no meaning.
+            session.cancelled = order.reason
+            return self._result(order, Outcome.DONE, order.reason)
         async with self._room:
             if session.job_id in self._sessions.busy:
                 return self._result(order, Outcome.REFUSED, "the session is being worked on")

@@ -163,6 +163,7 @@ def settings_of(config: Config, cluster: str) -> Settings:
         restore_wait=config.session.restore_wait,
         tail=config.session.tail,
         dump_timeout=config.agent.dump_timeout,
+        config=config,
     )
 
 

@@ -18,9 +18,12 @@ from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Order, Verb
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import room
 from slurm_reclaim.stages.desk import Desk
 
 log = logging.getLogger(__name__)
+
+HISTORY = 50_000  # events, far more than the brake counts over
 
 _STATE_OF = {Verb.HIBERNATE: State.HIBERNATING, Verb.RESTORE_IN_PLACE: State.RESTORING}
 # Settled by the steps when the world shows the outcome.
@@ -29,8 +32,12 @@ _LEFT_TO_STEPS = {"requeue": State.REQUEUING, "restore": State.RESTORING}
 
 def recover(desk: Desk) -> None:
     """Call once, before the first cycle."""
+    desk.brake = desk.journal.recall(room.BRAKE)
+    desk.history.take(desk.journal.events(limit=HISTORY))
     for session in desk.journal.sessions():
         desk.sessions[session.id] = session
+    known = desk.journal.evidence()
+    desk.evidence = {id: found for id, found in known.items() if id in desk.sessions}
     for number, name, what, details in desk.journal.unsettled():
         outcome = _take_up(desk, number, name, what, details)
         if outcome:

@@ -13,6 +13,7 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.controller import Controller
 from slurm_reclaim.errors import BadRequest, NotPermitted, Unavailable
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
@@ -34,6 +35,20 @@ class Wish:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class KeepWish:
+    """`seconds`: 0 is what idle.keep says."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Brake:
+    """Why nothing is hibernated; "" where the brake is off."""
+
+    reason: str = ""
+
+
 class Routes:
     def __init__(self, controller: Controller, config: Callable[[], Config]) -> None:
         self._controller = controller
@@ -49,6 +64,9 @@ class Routes:
             ("GET", "/v1/sessions/{job}", self.session),
             ("POST", "/v1/sessions/{job}/hibernate", self.hibernate),
             ("POST", "/v1/sessions/{job}/restore", self.restore),
+            ("POST", "/v1/sessions/{job}/keep", self.keep),
+            ("GET", "/v1/sessions/{job}/explain", self.explain),
+            ("POST", "/v1/brake", self.brake),
             ("GET", "/v1/events", self.events),
             ("GET", "/v1/status", self.status),
         ):
@@ -92,6 +110,19 @@ class Routes:
         decode_request(ask.body or b"{}", Wish)
         return await requests.ask_restore(self._desk, ask.caller, ask.match["job"])
 
+    async def keep(self, ask: Ask) -> Session:
+        wish = decode_request(ask.body or b"{}", KeepWish)
+        kept = await requests.keep(self._desk, ask.caller, ask.match["job"], wish.seconds)
+        self._controller.wake([kept.id])
+        return kept
+
+    async def explain(self, ask: Ask) -> Explanation:
+        return await requests.explain(self._desk, ask.caller, ask.match["job"])
+
+    async def brake(self, ask: Ask) -> Brake:
+        wish = decode_request(ask.body or b"{}", Wish)
+        return Brake(await requests.set_brake(self._desk, ask.caller, wish.reason))
+
     async def events(self, ask: Ask) -> list[Event]:
         job, after = ask.query.get("job", ""), _number(ask, "after", 0)
         limit = _number(ask, "limit", 200)
@@ -116,6 +147,7 @@ class Routes:
             slurm_problem=view.problem,
             sessions=counts,
             nodes=_nodes(self._desk, now) if full else (),
+            brake=self._desk.brake,
         )
 
 

@@ -15,7 +15,8 @@ class NodeSession:
     """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good.
     `child` is the batch script of a fresh start (0 after a restore), `root` the inner PID of the
     tree's root. `stopped` are inner PIDs that the user had stopped before we froze the tree;
-    `staged` is where a dump at work writes; `worker` the CRIU at work."""
+    `cancelled`: why a hibernation at work shall come to nothing; `staged` is where a dump at work
+    writes; `worker` the CRIU at work."""
 
     job_id: int
     uid: int
@@ -40,6 +41,7 @@ class NodeSession:
     needs: Needs | None = None
     stopped: tuple[int, ...] = ()
     staged: str = ""
+    cancelled: str = ""
     worker: int = 0
     worker_start: int = 0
     reason: str = ""

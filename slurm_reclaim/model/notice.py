@@ -9,14 +9,16 @@ from enum import Enum
 class NoticeKind(str, Enum):
     """`warning`: the session will be hibernated at `deadline` unless its owner answers;
     `withdrawn`: a warning is void; `hibernated`: done, and how to come back; `not-hibernated`: it
-    was tried and the session runs on; `blocked`: it could not be hibernated, and why; `brake`: to
-    the admins, nothing is hibernated any more."""
+    was tried and the session runs on; `blocked`: it could not be hibernated, and why; `idle`: it
+    is idle and nothing follows (action = "notify"); `brake`: to the admins, nothing is hibernated
+    any more."""
 
     WARNING = "warning"
     WITHDRAWN = "withdrawn"
     HIBERNATED = "hibernated"
     NOT_HIBERNATED = "not-hibernated"
     BLOCKED = "blocked"
+    IDLE = "idle"
     BRAKE = "brake"
 
 

@@ -19,13 +19,14 @@ from slurm_reclaim.model.session import Progress
 class Verb(str, Enum):
     """`hibernate`: preflight, dump, commit, kill, keep the allocation until the requeue.
     `preflight`: only name the blockers. `notify`: write `text` to the session's terminals.
-    `restore-in-place`: the requeue was refused, restore the
-    committed checkpoint in the same allocation. `let-go`: the session's wait is over (the job is
-    to end or to be requeued by Slurm): the relay exits."""
+    `cancel`: give up a hibernation that is not committed yet. `restore-in-place`: the requeue was
+    refused or is not wanted, restore the committed checkpoint in the same allocation. `let-go`: the
+    session's wait is over (the job is to end or to be requeued by Slurm): the relay exits."""
 
     HIBERNATE = "hibernate"
     PREFLIGHT = "preflight"
     NOTIFY = "notify"
+    CANCEL = "cancel"
     RESTORE_IN_PLACE = "restore-in-place"
     LET_GO = "let-go"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.notice import Delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,32 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning, from the confirmed idleness to its end. Times are Unix seconds, 0 for not yet:
+    `since` the idleness was confirmed, `cleared` a preflight found that nothing stands in the way,
+    `asked` the notices went out, `deadline` what they say; `deliveries` what became of them;
+    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead."""
+
+    id: str
+    since: float
+    cleared: float = 0.0
+    asked: float = 0.0
+    deadline: float = 0.0
+    deliveries: tuple[Delivery, ...] = ()
+    comment: str = ""
+    commented: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
     seconds of the last transition; `time_left` seconds of the time limit left at hibernation
     (0: unlimited); `checkpoint` the restart count whose checkpoint is the newest committed
     (-1: none); `bad_nodes` where a restore of that checkpoint failed; `needs` what a node must have
-    to restore it; `fence` the lost node on which an older incarnation may still live ("": none)."""
+    to restore it; `fence` the lost node on which an older incarnation may still live ("": none).
+    `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
+    `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
+    shadow mode has noted what it would have done."""
 
     id: SessionId
     user: str
@@ -60,6 +81,12 @@ class Session:
     saved: Saved | None = None
     needs: Needs | None = None
     fence: str = ""
+    started: float = 0.0
+    warned: Warned | None = None
+    kept_until: float = 0.0
+    cooldown_until: float = 0.0
+    cooldown_reason: str = ""
+    shadowed: float = 0.0
     progress: Progress = field(default_factory=Progress)
 
     @property

@@ -23,6 +23,7 @@ class NodeStatus:
 class Status:
     """`slurm_age`: seconds since the last cluster-wide query that was answered (-1: none yet);
     `slurm_problem`: why the last one was not ("": it was); `sessions`: state -> how many;
+    `brake`: why no idle session is hibernated ("": it is off);
     `nodes` is empty for callers who are neither root nor Slurm operators."""
 
     version: str
@@ -34,3 +35,4 @@ class Status:
     slurm_problem: str = ""
     sessions: dict[str, int] = field(default_factory=dict)
     nodes: tuple[NodeStatus, ...] = ()
+    brake: str = ""

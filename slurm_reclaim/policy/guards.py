@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_reclaim.model.words import clock, span
+from slurm_reclaim.model.words import clock
 from slurm_reclaim.policy.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What guards look at: `started` of this incarnation, `kept_until` and `cooldown_until` in
-    Unix seconds (0: not), `blockers` found by the last preflight, `brake` the reason why
-    everything is stopped ("": it is not)."""
+    Unix seconds (0: not), `blockers` found by the last preflight, which is not done again before
+    the cool-down is over, `brake` the reason why everything is stopped ("": it is not)."""
 
     started: float
     min_age: float
@@ -36,16 +36,12 @@ def first(situation: Situation, terms: Terms, now: float) -> Guard | None:
         return Guard("exempt", f"mode off{f' by rule {terms.rule}' if terms.rule else ''}")
     if situation.kept_until > now:
         return Guard("kept", f"kept by its owner until {clock(situation.kept_until)}")
-    age = now - situation.started
-    if situation.started and age < situation.min_age:
-        return Guard(
-            "too-young", f"runs for {span(age)}, at least {span(situation.min_age)} wanted"
-        )
+    old_enough = situation.started + situation.min_age
+    if now < old_enough:
+        return Guard("too-young", f"left alone until {clock(old_enough)}")
     if situation.cooldown_until > now:
         why = f": {situation.cooldown_reason}" if situation.cooldown_reason else ""
         return Guard("cool-down", f"until {clock(situation.cooldown_until)}{why}")
     if situation.brake:
         return Guard("brake", situation.brake)
-    if situation.blockers:
-        return Guard("blocked", "; ".join(situation.blockers[:3]))
     return None

@@ -66,15 +66,16 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
             use_at, use_by, use_what = at, name, reading.what
     blind += [name for name in by.required if name not in readings and name not in by.optional]
     hole = max(0.0, sample.began - before.until)
+    seconds = min(sample.seconds, sample.at - before.until)
     quiet, unknown = before.quiet, before.unknown
     if hole > SLACK:
         unknown += hole
     if blind:
-        unknown += sample.seconds
+        unknown += seconds
     if unknown > by.gap:
         quiet = 0.0
     if not blind:
-        quiet += sample.seconds
+        quiet += seconds
         unknown = 0.0
     if active or use_at > before.active_at:
         quiet = min(quiet, max(0.0, sample.at - use_at))

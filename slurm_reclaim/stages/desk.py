@@ -12,16 +12,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slurm_reclaim.config.schema import Config
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.evidence import Evidence
+from slurm_reclaim.model.history import History
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import Fact, State, follow
+from slurm_reclaim.model.notice import Delivery
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.ports import Clock, Journal, NodeNames, Scheduler
+from slurm_reclaim.policy.terms import Terms
+from slurm_reclaim.ports import Clock, Journal, NodeNames, Notifier, Scheduler
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
 
 log = logging.getLogger("slurm_reclaim.session")
+
+
+@dataclass
+class Telling:
+    """A notice on its way: what came back so far, and how many answers are still out."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    waiting: int = 0
+    task: asyncio.Task[None] | None = None
+
 
 Details = dict[str, "str | int | float | list[str]"]
 
@@ -29,7 +44,9 @@ Details = dict[str, "str | int | float | list[str]"]
 @dataclass
 class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
-    says nothing. `kept`: what a held job was last given, see hold.py."""
+    says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
+    sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
+    notices on their way, see tell.py."""
 
     scheduler: Scheduler
     journal: Journal
@@ -41,6 +58,12 @@ class Desk:
     sessions: dict[SessionId, Session] = field(default_factory=dict)
     touched: dict[SessionId, float] = field(default_factory=dict)
     kept: dict[SessionId, Any] = field(default_factory=dict)
+    notifier: Notifier | None = None
+    evidence: dict[SessionId, Evidence] = field(default_factory=dict)
+    terms: dict[SessionId, tuple[float, Config, Terms]] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+    brake: str = ""
+    tellings: dict[str, Telling] = field(default_factory=dict)
     _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
     _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
 
@@ -73,10 +96,14 @@ class Desk:
         )
         event = self._event(after, fact.value, reason, before.state.value, details or {})
         self.journal.apply(after, fact, event)
+        self.history.add(event)
         if after.state is State.ENDED:
             self._forget(id)
         else:
             self.sessions[id] = after
+        if fact is Fact.RESTORE_SUCCEEDED:
+            # A fresh start: what was measured before says nothing of this life.
+            self.evidence.pop(id, None)
         self._log(after, fact.value, reason)
         return after
 
@@ -100,6 +127,11 @@ class Desk:
         state = session.state.value
         self.journal.note(self._event(session, kind, reason, state, details or {}))
         self._log(session, kind, reason)
+
+    def note_all(self, kind: str, reason: str) -> None:
+        """An event of no session."""
+        self.journal.note(Event(at=self.clock.now(), kind=kind, reason=_line(reason)))
+        log.warning("%s: %s", kind, reason)
 
     def touch(self, id: SessionId) -> None:
         self.touched[id] = self.clock.now()
@@ -126,7 +158,7 @@ class Desk:
         for number, session, _, _ in self.journal.unsettled():
             if session == str(id):
                 self.journal.settle(number, "the session ended")
-        for book in (self.sessions, self.touched, self.kept):
+        for book in (self.sessions, self.touched, self.kept, self.evidence, self.terms):
             book.pop(id, None)
         for key in [key for key in self._said if key[0] == id]:
             del self._said[key]

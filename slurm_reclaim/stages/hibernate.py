@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from slurm_reclaim.errors import AgentUnavailable, NotReclaimable, WrongState
 from slurm_reclaim.model.job import Job, JobDetail
@@ -13,7 +13,9 @@ from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
-from slurm_reclaim.stages.results import committed_as
+from slurm_reclaim.stages.judge import clock_ahead, cooled
+from slurm_reclaim.stages.view import Heard
+from slurm_reclaim.stages.wording import committed_as
 
 # Seconds beyond the agent's own limit for a dump; only then an unanswered order is given up.
 GRACE = 120.0
@@ -24,7 +26,43 @@ async def hibernate(desk: Desk, session: Session, reason: str) -> Session:
     session's lock held."""
     if session.state not in RUNNING_STATES:
         raise wrong_state(session, "hibernated")
-    told = _attached(desk, session)
+    await see_that_it_can(desk, session)
+    if session.kept_until:
+        # Its owner, or who may speak for the owner, wants it now.
+        session = desk.update(session.id, kept_until=0.0)
+    desk.drop_orders(session.id, "overtaken: it is hibernated now")
+    order = _order(session, reason, since=desk.clock.now())
+    return give_order(desk, session, order, Fact.HIBERNATE_ASKED, reason)
+
+
+async def hibernate_idle(desk: Desk, session: Session, reason: str, until: float) -> Session:
+    """The warning ran out: hibernate it unless it was used after `until` (Unix seconds of our
+    clock), which its agent sees before and after the freeze (S5). Raises Refused, Unavailable."""
+    heard = await see_that_it_can(desk, session)
+    since = until + clock_ahead(heard.report.at, heard.at)
+    order = replace(_order(session, reason, since=since), cancel_on_activity=True)
+    return give_order(desk, session, order, Fact.DEADLINE_PASSED, reason)
+
+
+def stop(desk: Desk, session: Session, reason: str) -> Session:
+    """HIBERNATING, and its owner says no: the agent is told, and until it has committed the tree
+    runs on. Where it has, the session is restored in place (requeue.py)."""
+    order = Order(
+        id=secrets.token_hex(8),
+        verb=Verb.CANCEL,
+        session=str(session.id),
+        job_id=session.id.job_id,
+        restarts=session.restarts,
+        reason=reason,
+    )
+    intent = desk.journal.intend(session.id, order.verb.value, reason)
+    desk.orders.give(session.node, intent, order)
+    return desk.sessions[session.id]
+
+
+async def see_that_it_can(desk: Desk, session: Session) -> Heard:
+    """What its agent last said. Raises AgentUnavailable, WrongState and NotReclaimable."""
+    heard, told = _attached(desk, session)
     detail = await desk.scheduler.detail(session.id.job_id)
     if detail is None or not detail.job.running or detail.job.restarts != session.restarts:
         state = "is not known to Slurm" if detail is None else f"is {detail.job.state}"
@@ -32,16 +70,19 @@ async def hibernate(desk: Desk, session: Session, reason: str) -> Session:
     refuse_unfit(session.job, detail)
     if told.living is not Living.RUNNING:
         raise WrongState(f"job {session.job} is {told.living.value} on {session.node}")
-    order = Order(
+    return heard
+
+
+def _order(session: Session, reason: str, since: float) -> Order:
+    return Order(
         id=secrets.token_hex(8),
         verb=Verb.HIBERNATE,
         session=str(session.id),
         job_id=session.id.job_id,
         restarts=session.restarts,
         reason=reason,
-        since=desk.clock.now(),
+        since=since,
     )
-    return give_order(desk, session, order, Fact.HIBERNATE_ASKED, reason)
 
 
 def give_order(desk: Desk, session: Session, order: Order, fact: Fact, reason: str) -> Session:
@@ -89,7 +130,7 @@ def wrong_state(session: Session, verb: str) -> WrongState:
     )
 
 
-def _attached(desk: Desk, session: Session) -> SessionReport:
+def _attached(desk: Desk, session: Session) -> tuple[Heard, SessionReport]:
     now, silent_after = desk.clock.now(), desk.settings.silent_after
     found = desk.view.report_of(session)
     if found is None or desk.view.fresh(found[0], now, silent_after) is None:
@@ -97,7 +138,7 @@ def _attached(desk: Desk, session: Session) -> SessionReport:
             f"the agent on {session.node or 'the node'} of job {session.job} is not heard of",
             hint="the session runs on; is reclaim-agent running there?",
         )
-    return found[2]
+    return found[1], found[2]
 
 
 async def step(desk: Desk, session: Session) -> None:
@@ -117,7 +158,7 @@ async def step(desk: Desk, session: Session) -> None:
     elif told.living is Living.RUNNING and _overdue(desk, session, found[1].at):
         desk.drop_orders(session.id, "given up: not answered in time")
         reason = f"the agent on {session.node} did not answer the order in time; the session runs"
-        desk.apply(session.id, Fact.DUMP_FAILED, reason)
+        desk.apply(session.id, Fact.DUMP_FAILED, reason, **cooled(desk, "not answered"))
 
 
 async def _over(desk: Desk, session: Session, job: Job) -> bool:

@@ -97,6 +97,7 @@ def _save_tree(
     staged = store.stage(id, order.restarts)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
     session.progress = Progress("dump", 0, tree.memory(), clock.now())
+    session.cancelled = ""
     session.staged = str(staged)
     committed = False
     try:
@@ -107,6 +108,8 @@ def _save_tree(
             tree.dump(staged)
         if order.cancel_on_activity:
             _still_idle(order, tree)
+        if session.cancelled:
+            raise CancelledByActivity(session.cancelled)
         session.progress = Progress("commit", 0, session.progress.total, clock.now())
         tree.save_surroundings(staged)
         manifest = store.commit(

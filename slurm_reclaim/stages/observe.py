@@ -15,6 +15,7 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
 from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.judge import take_samples
 from slurm_reclaim.stages.results import take_result
 from slurm_reclaim.stages.view import same_job
 
@@ -44,8 +45,13 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
         desk.journal.note(replace(event, node=report.node))
     names = {}
     for told in report.sessions:
-        if not told.session and (session := _session_of(desk, told)) is not None:
+        session = _session_of(desk, told)
+        if session is None:
+            continue
+        if not told.session:
             names[str(told.job_id)] = str(session.id)
+        if told.samples:
+            take_samples(desk, report, told, session)
     return ReportReply(tuple(acknowledged), names, len(report.events))
 
 
@@ -99,6 +105,7 @@ def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
             array_task=job.array_task,
             blockers=tuple(map(str, told.blockers)),
             needs=told.needs,
+            started=told.started or desk.clock.now(),
         ),
         "adopted",
     )

@@ -7,10 +7,14 @@ from dataclasses import replace
 from slurm_reclaim.errors import BadRequest, NotManaged, NotPermitted, Unavailable, WrongState
 from slurm_reclaim.model.caller import Caller
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.ids import JobRef, parse_job_ref
+from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages import hibernate, release
+from slurm_reclaim.model.words import clock, span
+from slurm_reclaim.stages import hibernate, release, room, warn
 from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.explain import explanation
 from slurm_reclaim.stages.observe import progress
 
 MOST_EVENTS = 10_000
@@ -34,6 +38,59 @@ async def ask_hibernate(desk: Desk, caller: Caller, text: str, reason: str) -> S
         current = desk.sessions.get(found.id, found)
         why = reason.strip() or f"asked by {caller}"
         return _with_progress(desk, await hibernate.hibernate(desk, current, why))
+
+
+async def keep(desk: Desk, caller: Caller, text: str, seconds: float) -> Session:
+    """The owner's answer to a warning, or before one: not to be hibernated for a while. Until the
+    commit it stops a hibernation under way (S5). Raises BadRequest, WrongState."""
+    idle = desk.settings.config.idle
+    seconds = seconds or idle.keep
+    if not 60 <= seconds <= idle.keep_most:
+        raise BadRequest(
+            f"a session can be kept for one minute up to {span(idle.keep_most)} (idle.keep_most)"
+        )
+    found = await _find(desk, caller, parse_job_ref(text))
+    current = desk.sessions.get(found.id, found)
+    if current.state is State.HIBERNATING:
+        # Not behind the lock: what holds it may be waiting for what this is to stop.
+        return hibernate.stop(desk, current, _kept(desk, current, caller, seconds))
+    async with desk.lock(found.id):
+        current = desk.sessions.get(found.id, found)
+        if current.state is State.HIBERNATING:
+            return hibernate.stop(desk, current, _kept(desk, current, caller, seconds))
+        if current.state not in RUNNING_STATES:
+            raise hibernate.wrong_state(current, "kept")
+        _kept(desk, current, caller, seconds)
+        current = desk.sessions[found.id]
+        if current.state is not State.ACTIVE:
+            reason = f"kept by {caller} until {clock(current.kept_until)}"
+            return await warn.back(desk, current, Fact.ACTIVITY_SEEN, reason)
+        return current
+
+
+def _kept(desk: Desk, session: Session, caller: Caller, seconds: float) -> str:
+    until = desk.clock.now() + seconds
+    reason = f"kept by {caller} until {clock(until)}"
+    desk.update(session.id, kept_until=until)
+    desk.note(session.id, "kept", reason)
+    return reason
+
+
+async def explain(desk: Desk, caller: Caller, text: str) -> Explanation:
+    """Each signal with its value, age and vote, the terms and what follows, in words."""
+    found = await _find(desk, caller, parse_job_ref(text))
+    return explanation(desk, desk.sessions.get(found.id, found))
+
+
+async def set_brake(desk: Desk, caller: Caller, reason: str) -> str:
+    """Pull the brake with a reason, or with "" let it go. Raises NotPermitted."""
+    if not await is_operator(desk, caller):
+        raise NotPermitted("only root and Slurm operators may use the brake")
+    if reason:
+        room.pull(desk, f"{' '.join(reason.split())} (by {caller})")
+    elif desk.brake:
+        room.release(desk, str(caller))
+    return desk.brake
 
 
 async def ask_restore(desk: Desk, caller: Caller, text: str) -> Session:

@@ -9,9 +9,11 @@ import secrets
 from slurm_reclaim.errors import ProgrammingError, RequeueFailed
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.notice import NoticeKind
 from slurm_reclaim.model.order import Order, Verb
 from slurm_reclaim.model.session import Saved, Session
 from slurm_reclaim.model.words import clock
+from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, row
 from slurm_reclaim.stages.hibernate import give_order
@@ -35,6 +37,8 @@ async def step(desk: Desk, session: Session) -> None:
             return  # asked already; the next answer of Slurm will tell
     if job is not None and job.restarts > session.restarts:
         _observed(desk, session, job)
+    elif session.kept_until > desk.clock.now() and (job is None or job.running):
+        _bring_back(desk, session, "its owner kept it while it was being saved")
     elif job is None or job.running or (job.finished and job.state not in _CANCELLED):
         await _requeue(desk, session)
     elif job.finished:
@@ -48,12 +52,19 @@ def _observed(desk: Desk, session: Session, job: Job) -> None:
         return  # still completing
     desk.settle(session.id, "requeue", "observed")
     how = "held" if job.held else "not held"
-    desk.apply(
+    was_warned = session.warned is not None
+    session = desk.apply(
         session.id,
         Fact.REQUEUE_OBSERVED,
         f"hibernated {clock(desk.clock.now())}; the job waits, {how}",
         restarts=job.restarts,
+        warned=None,
+        kept_until=0.0,
     )
+    if was_warned:
+        id = secrets.token_hex(8)
+        notice = tell.notice_of(desk, session, NoticeKind.HIBERNATED, session.reason, id)
+        tell.send(desk, session, notice, terminals=False)
 
 
 async def _requeue(desk: Desk, session: Session) -> None:
@@ -94,8 +105,10 @@ def _remember(desk: Desk, session: Session, detail: JobDetail) -> Session:
     """What will be given back, and how much of the time limit is left."""
     job, old = detail.job, session.saved
     ours = old is not None and not old.returned
+    warned = session.warned
+    comment = warned.comment if warned is not None and warned.commented else detail.comment
     saved = Saved(
-        comment=old.comment if old is not None and ours else detail.comment,
+        comment=old.comment if old is not None and ours else comment,
         # On a job that was restored before, the list of nodes is still ours.
         excluded_nodes=old.excluded_nodes if old is not None else detail.excluded_nodes,
         time_limit=old.time_limit if old is not None else job.time_limit,
@@ -142,6 +155,11 @@ async def _refused(desk: Desk, session: Session, why: str) -> None:
         if detail is not None and detail.job.finished:
             end(desk, session, f"the job ended as {detail.job.state} and can't be requeued: {why}")
         return
+    _bring_back(desk, session, why)
+
+
+def _bring_back(desk: Desk, session: Session, why: str) -> None:
+    """Restore it in the allocation that it still has."""
     order = Order(
         id=secrets.token_hex(8),
         verb=Verb.RESTORE_IN_PLACE,

@@ -47,7 +47,14 @@ def _alive(desk: Desk, session: Session, told: SessionReport) -> None:
         size = told.processes
         reason = f"restored on {session.node}, {size} process{'es' if size != 1 else ''} alive"
         desk.drop_orders(session.id, "done: seen in a report")
-        desk.apply(session.id, Fact.RESTORE_SUCCEEDED, reason, {"processes": size}, bad_nodes=())
+        desk.apply(
+            session.id,
+            Fact.RESTORE_SUCCEEDED,
+            reason,
+            {"processes": size},
+            bad_nodes=(),
+            started=desk.clock.now(),
+        )
         return
     if session.checkpoint < 0:
         end(desk, session, "there was no checkpoint; the job starts over")

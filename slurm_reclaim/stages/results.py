@@ -11,8 +11,11 @@ from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.model.words import amount
 from slurm_reclaim.stages.desk import Desk, Details
+from slurm_reclaim.stages.judge import cooled
+from slurm_reclaim.stages.tell import take_terminals
+from slurm_reclaim.stages.warn import take_preflight
+from slurm_reclaim.stages.wording import committed_as
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +27,14 @@ def take_result(desk: Desk, node: str, result: Result) -> None:
         session = None
     if session is None or session.restarts != result.restarts:
         log.info("stale answer to order %s from %s session=%s", result.order, node, result.session)
+    elif result.verb is Verb.NOTIFY:
+        take_terminals(desk, session, result)
     elif (take := _TAKERS.get((session.state, result.verb))) is not None:
         take(desk, session, result)
     # Last: an order is off the book only once what it led to is in the journal.
     intent = desk.orders.take_back(result.order)
     if intent is not None:
         desk.journal.settle(intent, f"{result.outcome.value}: {result.reason}")
-
-
-def committed_as(size: int, why: str, seconds: float = 0.0) -> str:
-    took = f" in {seconds:.1f} s" if seconds else ""
-    return f"checkpoint of {amount(size)} complete and verified{took}" + (f"; {why}" if why else "")
 
 
 def _hibernated(desk: Desk, session: Session, result: Result) -> None:
@@ -53,29 +53,39 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         )
     elif result.outcome is Outcome.REFUSED:
         names = tuple(map(str, result.blockers))
+        reason = result.reason or "; ".join(names)
         desk.apply(
             session.id,
             Fact.PREFLIGHT_REFUSED,
-            result.reason or "; ".join(names),
+            reason,
             {"blockers": [b.name for b in result.blockers]},
             blockers=names,
+            **cooled(desk, reason),
         )
     elif result.outcome is Outcome.CANCELLED:
         desk.apply(session.id, Fact.ACTIVITY_SEEN, result.reason, details)
     else:
-        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details)
+        why = cooled(desk, "it could not be saved")
+        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **why)
 
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
     if result.outcome is Outcome.DONE:
         reason = f"restored in place on {session.node}: {session.reason}"
-        desk.apply(session.id, Fact.RESTORE_SUCCEEDED, reason, {"seconds": result.seconds})
+        desk.apply(
+            session.id,
+            Fact.RESTORE_SUCCEEDED,
+            reason,
+            {"seconds": result.seconds},
+            started=desk.clock.now(),
+        )
     else:
         reason = f"could not be restored in place: {result.reason}"
         desk.apply(session.id, Fact.RESTORE_IMPOSSIBLE, reason)
 
 
 _TAKERS: dict[tuple[State, Verb], Callable[[Desk, Session, Result], None]] = {
+    (State.IDLE, Verb.PREFLIGHT): take_preflight,
     (State.HIBERNATING, Verb.HIBERNATE): _hibernated,
     (State.RESTORING, Verb.RESTORE_IN_PLACE): _restored_in_place,
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_reclaim.model.job import Job
-from slurm_reclaim.model.lifecycle import Fact
+from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import idle, warn
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
 from slurm_reclaim.stages.hibernate import committed
@@ -43,6 +44,14 @@ async def step(desk: Desk, session: Session) -> None:
             committed(desk, session, told)
             return
     await _give_back(desk, session)
+    session = desk.sessions[session.id]
+    if session.state is State.ACTIVE:
+        await warn.clear_up(desk, session)
+        idle.step(desk, desk.sessions[session.id])
+    elif session.state is State.IDLE:
+        await warn.idle(desk, session)
+    elif session.state is State.WARNED:
+        await warn.warned(desk, session)
 
 
 def _forgotten(desk: Desk, session: Session) -> bool:

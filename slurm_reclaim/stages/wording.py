@@ -33,3 +33,8 @@ def hibernated(session: Session, at: float) -> str:
 
 def held_again(session: Session, reason: str) -> str:
     return f"not restored: {reason}; again: reclaim restore {session.job}".translate(_FLAT)
+
+
+def committed_as(size: int, why: str, seconds: float = 0.0) -> str:
+    took = f" in {seconds:.1f} s" if seconds else ""
+    return f"checkpoint of {amount(size)} complete and verified{took}" + (f"; {why}" if why else "")

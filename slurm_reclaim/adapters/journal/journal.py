@@ -6,7 +6,7 @@ The caller is one thread of one process: the lock beside the database sees to th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_reclaim.adapters.journal import tables
 from slurm_reclaim.errors import IllegalTransition, StoreUnavailable
 from slurm_reclaim.model.event import Event
-from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.evidence import Evidence
+from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State, follow
 from slurm_reclaim.model.session import Session
 
@@ -108,6 +109,35 @@ class SqlJournal:
         change = update(tables.intents).where(tables.intents.c.number == intent)
         with self._writing() as connection:
             connection.execute(change.values(outcome=outcome, settled=time.time()))
+
+    def remember(self, name: str, value: str) -> None:
+        with self._writing() as connection:
+            connection.execute(delete(tables.meta).where(tables.meta.c.name == name))
+            if value:
+                connection.execute(insert(tables.meta).values(name=name, value=value))
+
+    def recall(self, name: str) -> str:
+        query = select(tables.meta.c.value).where(tables.meta.c.name == name)
+        with self._reading() as connection:
+            return connection.scalar(query) or ""
+
+    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
+        rows = [
+            {"session": str(id), "body": msgspec.json.encode(known).decode()}
+            for id, known in evidence.items()
+        ]
+        with self._writing() as connection:
+            connection.execute(delete(tables.evidence))
+            if rows:
+                connection.execute(insert(tables.evidence), rows)
+
+    def evidence(self) -> Mapping[SessionId, Evidence]:
+        with self._reading() as connection:
+            rows = connection.execute(select(tables.evidence)).all()
+        return {
+            parse_session_id(row.session): msgspec.json.decode(row.body, type=Evidence)
+            for row in rows
+        }
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         c = tables.intents.c

@@ -60,6 +60,13 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("session", String(190), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
 intents = Table(
     "intents",
     metadata,

@@ -1,0 +1,107 @@
+"""decide: samples become evidence, evidence becomes a decision, for one session at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_reclaim.model.evidence import Evidence
+from slurm_reclaim.model.order import Living, Report, SessionReport
+from slurm_reclaim.model.sample import Reading, Sample
+from slurm_reclaim.model.session import Session
+from slurm_reclaim.policy import guards, terms
+from slurm_reclaim.policy.decision import Decision, decide
+from slurm_reclaim.policy.idleness import begin, fold
+from slurm_reclaim.policy.terms import Subject, Terms
+from slurm_reclaim.stages.desk import Desk
+
+# Terms depend on the hour and cost pattern matching: worked out anew this often.
+TERMS_HOLD = 30.0  # seconds
+# Clocks of hosts that differ by less than this are taken as the same.
+SAME_CLOCK = 2.0  # seconds
+
+
+def take_samples(desk: Desk, report: Report, told: SessionReport, session: Session) -> None:
+    """Fold what an agent measured of a running session into its evidence."""
+    if told.living is not Living.RUNNING or told.restarts != session.restarts:
+        return
+    ahead = clock_ahead(report.at, desk.clock.now())
+    by = terms_of(desk, session).yardstick
+    evidence = desk.evidence.get(session.id)
+    for sample in told.samples:
+        sample = _shifted(sample, ahead) if ahead else sample
+        evidence = fold(begin(sample.began) if evidence is None else evidence, sample, by)
+    if evidence is not None:
+        desk.evidence[session.id] = evidence
+
+
+def clock_ahead(reported: float, now: float) -> float:
+    """Seconds by which a node's clock is ahead of ours; 0 where that may as well be the way."""
+    ahead = reported - now
+    return ahead if abs(ahead) > SAME_CLOCK else 0.0
+
+
+def _shifted(sample: Sample, ahead: float) -> Sample:
+    readings = {
+        name: Reading(r.value, r.last - ahead if r.last else 0.0, r.what)
+        for name, r in sample.readings.items()
+    }
+    return Sample(sample.at - ahead, sample.seconds, readings)
+
+
+def terms_of(desk: Desk, session: Session) -> Terms:
+    now = desk.clock.now()
+    held = desk.terms.get(session.id)
+    if held is not None and held[0] > now and held[1] is desk.settings.config:
+        return held[2]
+    found = terms.terms(desk.settings.config, subject_of(desk, session), now)
+    desk.terms[session.id] = (now + TERMS_HOLD, desk.settings.config, found)
+    return found
+
+
+def subject_of(desk: Desk, session: Session) -> Subject:
+    return Subject(
+        cluster=session.id.cluster,
+        partition=session.partition,
+        qos=session.qos,
+        account=session.account,
+        user=session.user,
+        name=session.name,
+        tres=session.tres,
+    )
+
+
+def judge(desk: Desk, session: Session) -> tuple[Decision, Terms]:
+    held = terms_of(desk, session)
+    evidence = desk.evidence.get(session.id)
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    return decide(evidence, held, now, silent_after), held
+
+
+def guard_of(desk: Desk, session: Session, held: Terms) -> guards.Guard | None:
+    situation = guards.Situation(
+        started=session.started,
+        min_age=desk.settings.config.idle.min_age,
+        kept_until=session.kept_until,
+        cooldown_until=session.cooldown_until,
+        cooldown_reason=session.cooldown_reason,
+        blockers=session.blockers,
+        brake=desk.brake,
+    )
+    return guards.first(situation, held, desk.clock.now())
+
+
+def idle_span(evidence: Evidence) -> float:
+    """A name for this span of idleness: when it began at the earliest."""
+    return max(evidence.active_at, evidence.since)
+
+
+def vram_held(desk: Desk, session: Session) -> int:
+    """Bytes of GPU memory that the session holds, as far as is known."""
+    found = desk.view.report_of(session)
+    return sum(max(0, gpu.memory) for gpu in found[2].gpus) if found is not None else 0
+
+
+def cooled(desk: Desk, why: str) -> dict[str, Any]:
+    """What changes on a session that is not to be warned again for a while."""
+    until = desk.clock.now() + desk.settings.config.idle.cooldown
+    return {"cooldown_until": until, "cooldown_reason": why}

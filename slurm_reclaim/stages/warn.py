@@ -1,0 +1,232 @@
+"""IDLE and WARNED: from the confirmed idleness over the warning to the hibernation.
+
+IDLE: see that it can be hibernated at all, then tell its owner. WARNED: wait for the deadline; any
+use, and whatever makes the idleness unsure, takes the warning back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import Any
+
+from slurm_reclaim.errors import AgentUnavailable, Refused
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
+from slurm_reclaim.model.order import Order, Outcome, Result, Verb
+from slurm_reclaim.model.session import Session, Warned
+from slurm_reclaim.model.words import clock
+from slurm_reclaim.policy.decision import Decision, Standing
+from slurm_reclaim.policy.terms import Terms
+from slurm_reclaim.stages import room, tell
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.hibernate import hibernate_idle, see_that_it_can
+from slurm_reclaim.stages.judge import cooled, guard_of, judge
+
+NOT_TOLD = "nobody could be told"
+
+
+async def idle(desk: Desk, session: Session) -> None:
+    """IDLE: preflight, then the notices; with one confirmed delivery it is WARNED."""
+    warned = session.warned
+    decision, terms = judge(desk, session)
+    if warned is None or await _taken_back(desk, session, decision, terms):
+        return
+    if not warned.cleared:
+        await _preflight(desk, session)
+    elif not warned.asked:
+        await _tell(desk, session, terms, decision)
+    else:
+        _conclude(desk, session, warned, decision)
+
+
+async def warned(desk: Desk, session: Session) -> None:
+    """WARNED: until the deadline, and then."""
+    warning = session.warned
+    decision, terms = judge(desk, session)
+    if warning is None or await _taken_back(desk, session, decision, terms):
+        return
+    now = desk.clock.now()
+    if decision.standing is not Standing.IDLE or now < warning.deadline:
+        return  # also where something is unknown at the deadline (S4)
+    if desk.view.started > warning.deadline:
+        # Nobody was there at the deadline: what it said is stale, and its owner is told anew.
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, "the controller was away at the deadline")
+        return
+    if why := room.full(desk, session):
+        desk.note(session.id, "waits-for-room", why)
+        return
+    evidence = desk.evidence[session.id]
+    try:
+        await hibernate_idle(desk, session, decision.reason, evidence.until)
+    except AgentUnavailable as error:
+        desk.note(session.id, "waits-for-agent", error.message)
+    except Refused as refusal:
+        reason = refusal.message
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
+
+
+async def back(desk: Desk, session: Session, fact: Fact, reason: str, **change: Any) -> Session:
+    """To ACTIVE; what was said about a hibernation is withdrawn."""
+    warning = session.warned
+    after = desk.apply(session.id, fact, reason, warned=None, **change)
+    desk.drop_orders(session.id, reason)
+    await withdraw(desk, after, warning, reason)
+    return after
+
+
+async def withdraw(desk: Desk, session: Session, warning: Warned | None, reason: str) -> None:
+    """Give Slurm's Comment back, and tell whoever was told that the warning is void."""
+    if warning is None or not warning.asked:
+        return
+    desk.tellings.pop(warning.id, None)
+    if warning.commented:
+        await tell.comment(desk, session, warning.comment)
+    told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
+    if told - {Channel.COMMENT}:
+        id = secrets.token_hex(8)
+        tell.send(desk, session, tell.notice_of(desk, session, NoticeKind.WITHDRAWN, reason, id))
+
+
+async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: Terms) -> bool:
+    """Whether the session went back to ACTIVE: it was used, the clock was set back, or something
+    now stands in the way. What is unknown for a moment only makes it wait."""
+    evidence = desk.evidence.get(session.id)
+    since = session.warned.since if session.warned is not None else session.since
+    if evidence is not None and evidence.active_at > since:
+        what = f"{evidence.active_by} {evidence.active_what}".strip()
+        await back(desk, session, Fact.ACTIVITY_SEEN, f"in use again: {what}")
+        return True
+    if decision.standing in (Standing.ACTIVE, Standing.QUIET):
+        # The clock was set back though no use was seen: by a gap, or by longer windows.
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, f"idle no more: {decision.reason}")
+        return True
+    if decision.standing is Standing.UNKNOWN and _too_long(desk, session):
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, decision.reason)
+        return True
+    if terms.mode != "prod" or terms.action != "hibernate":
+        why = f"its terms have changed (mode {terms.mode}, action {terms.action})"
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, why)
+        return True
+    guard = guard_of(desk, session, terms)
+    if guard is not None:
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, f"{guard.name}: {guard.reason}")
+        return True
+    return False
+
+
+def _too_long(desk: Desk, session: Session) -> bool:
+    """Whether the warning has been outlived by what is unknown."""
+    warning = session.warned
+    due = max(warning.deadline, warning.since) if warning is not None else session.since
+    return desk.clock.now() > due + desk.settings.config.idle.gap
+
+
+async def _preflight(desk: Desk, session: Session) -> None:
+    """Slurm must be able to requeue it, and its agent sees what CRIU can't dump."""
+    if desk.orders.of_session(str(session.id)) is not None:
+        return
+    try:
+        await see_that_it_can(desk, session)
+    except AgentUnavailable as error:
+        desk.note(session.id, "waits-for-agent", error.message)
+        return
+    except Refused as refusal:
+        reason = refusal.message
+        await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
+        return
+    order = Order(
+        id=secrets.token_hex(8),
+        verb=Verb.PREFLIGHT,
+        session=str(session.id),
+        job_id=session.id.job_id,
+        restarts=session.restarts,
+        reason="before a warning",
+    )
+    intent = desk.journal.intend(session.id, order.verb.value, order.id)
+    desk.orders.give(session.node, intent, order)
+
+
+def take_preflight(desk: Desk, session: Session, result: Result) -> None:
+    """The agent's answer to the dry run."""
+    if session.warned is None:
+        return
+    if result.outcome is Outcome.DONE and not result.blockers:
+        cleared = replace(session.warned, cleared=desk.clock.now())
+        desk.update(session.id, warned=cleared, blockers=())
+        return
+    names = tuple(map(str, result.blockers))
+    reason = "; ".join(names) or result.reason or "its agent could not look"
+    desk.apply(
+        session.id,
+        Fact.PREFLIGHT_REFUSED,
+        f"can't be hibernated: {reason}",
+        {"blockers": [blocker.name for blocker in result.blockers]},
+        warned=None,
+        blockers=names,
+        **cooled(desk, reason),
+    )
+
+
+async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) -> None:
+    """Every channel at once; Comment by Slurm first, so that squeue says it when the mail comes."""
+    assert session.warned is not None
+    now = desk.clock.now()
+    asked = replace(session.warned, asked=now, deadline=now + terms.grace)
+    session = desk.update(session.id, warned=asked)
+    notice = tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
+    tell.send(desk, session, notice)
+    if Channel.COMMENT.value in desk.settings.config.notice.channels:
+        text = (
+            f"idle; will be hibernated {clock(asked.deadline)} unless it is used; "
+            f"keep: reclaim keep {session.job}"
+        )
+        done, before = await tell.comment(desk, session, text)
+        now_warned = desk.sessions[session.id].warned or asked
+        kept = replace(
+            now_warned,
+            deliveries=(*now_warned.deliveries, done),
+            comment=before if done.ok else "",
+            commented=done.ok,
+        )
+        desk.update(session.id, warned=kept)
+
+
+def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) -> None:
+    """Once every channel has answered: WARNED where one delivery is confirmed, else nothing."""
+    answers = tell.answers(desk, warned.id, warned.asked)
+    if answers is None:
+        return
+    desk.tellings.pop(warned.id, None)
+    every = (*warned.deliveries, *answers)
+    enough = desk.settings.config.notice.enough
+    told = [str(each.channel) for each in every if each.ok]
+    failed = [_failure(each) for each in every if not each.ok]
+    details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
+    warned = replace(warned, deliveries=every)
+    if any(name in enough for name in told):
+        reason = f"warned by {', '.join(told)}; hibernated {clock(warned.deadline)} unless used"
+        desk.apply(
+            session.id,
+            Fact.NOTICE_DELIVERED,
+            f"{reason}; {decision.reason}",
+            {**details, "deadline": round(warned.deadline)},
+            warned=warned,
+        )
+        return
+    why = "; ".join(failed) or f"no channel of notice.enough ({', '.join(enough)}) is in use"
+    reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
+    desk.update(session.id, warned=warned)
+    desk.apply(session.id, Fact.PREFLIGHT_REFUSED, reason, details, **cooled(desk, NOT_TOLD))
+
+
+def _failure(delivery: Delivery) -> str:
+    return f"{delivery.channel}: {delivery.error or 'not confirmed'}"
+
+
+async def clear_up(desk: Desk, session: Session) -> None:
+    """ACTIVE with a warning left over: it was refused without a chance to take it back."""
+    if session.state is State.ACTIVE and session.warned is not None:
+        left = session.warned
+        session = desk.update(session.id, warned=None)
+        await withdraw(desk, session, left, session.reason)
