@@ -14,7 +14,8 @@ import logging
 import msgspec
 
 from slurm_reclaim.errors import BadRequest
-from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.evidence import Evidence
+from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Order, Verb
 from slurm_reclaim.model.session import Session
@@ -36,13 +37,22 @@ def recover(desk: Desk) -> None:
     desk.history.take(desk.journal.events(limit=HISTORY))
     for session in desk.journal.sessions():
         desk.sessions[session.id] = session
-    known = desk.journal.evidence()
-    desk.evidence = {id: found for id, found in known.items() if id in desk.sessions}
+    desk.evidence = _of_this_life(desk)
     for number, name, what, details in desk.journal.unsettled():
         outcome = _take_up(desk, number, name, what, details)
         if outcome:
             log.info("intent %d (%s) session=%s: %s", number, what, name, outcome)
             desk.journal.settle(number, outcome)
+
+
+def _of_this_life(desk: Desk) -> dict[SessionId, Evidence]:
+    """What was measured of sessions in the life they have now: before a restore says nothing."""
+    found = {}
+    for id, evidence in desk.journal.evidence().items():
+        session = desk.sessions.get(id)
+        if session is not None and session.started <= evidence.since:
+            found[id] = evidence
+    return found
 
 
 def _take_up(desk: Desk, number: int, name: str, what: str, details: str) -> str:

@@ -40,6 +40,8 @@ def first(situation: Situation, terms: Terms, now: float) -> Guard | None:
     if now < old_enough:
         return Guard("too-young", f"left alone until {clock(old_enough)}")
     if situation.cooldown_until > now:
+        if situation.blockers:
+            return Guard("blocked", "; ".join(situation.blockers[:3]))
         why = f": {situation.cooldown_reason}" if situation.cooldown_reason else ""
         return Guard("cool-down", f"until {clock(situation.cooldown_until)}{why}")
     if situation.brake:

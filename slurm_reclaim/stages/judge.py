@@ -29,6 +29,8 @@ def take_samples(desk: Desk, report: Report, told: SessionReport, session: Sessi
     evidence = desk.evidence.get(session.id)
     for sample in told.samples:
         sample = _shifted(sample, ahead) if ahead else sample
+        if evidence is None and sample.began < session.started:
+            continue  # of the life before
         evidence = fold(begin(sample.began) if evidence is None else evidence, sample, by)
     if evidence is not None:
         desk.evidence[session.id] = evidence

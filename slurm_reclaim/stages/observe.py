@@ -6,6 +6,7 @@ positive answer about this one job (ending.py).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from slurm_reclaim.errors import BadRequest, Unavailable
@@ -105,7 +106,7 @@ def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
             array_task=job.array_task,
             blockers=tuple(map(str, told.blockers)),
             needs=told.needs,
-            started=told.started or desk.clock.now(),
+            started=min(told.started or math.inf, desk.clock.now()),
         ),
         "adopted",
     )

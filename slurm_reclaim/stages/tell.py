@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from slurm_reclaim.errors import Unavailable
+from slurm_reclaim.errors import RequeueFailed, Unavailable
 from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
 from slurm_reclaim.model.order import Order, Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
@@ -111,29 +111,38 @@ def take_terminals(desk: Desk, session: Session, result: Result) -> None:
 
 
 def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:
-    """What became of a notice; None while answers are still to be waited for. One that a restarted
-    controller knows nothing of has no answers: it was perhaps never sent."""
-    telling = desk.tellings.get(id)
-    if telling is None:
-        return ()
+    """What became of a notice that was sent; None while answers are still to be waited for."""
+    telling = desk.tellings[id]
     late = desk.clock.now() - asked > desk.settings.config.notice.timeout + PATIENCE
     if telling.waiting and not late:
         return None
     return tuple(telling.deliveries)
 
 
-async def comment(desk: Desk, session: Session, text: str) -> tuple[Delivery, str]:
-    """Write Slurm's Comment; what became of it, and what stood there before."""
-    now = desk.clock.now()
+async def comment(desk: Desk, session: Session, text: str) -> Delivery:
+    """Write Slurm's Comment."""
+    now, error = desk.clock.now(), ""
     try:
         detail = await desk.scheduler.detail(session.id.job_id)
         if detail is None:
-            return Delivery(
-                Channel.COMMENT, ok=False, error="Slurm does not know the job", at=now
-            ), ""
+            error = "Slurm does not know the job"
+        else:
+            await desk.scheduler.annotate(
+                session.id.job_id, comment=text, admin_comment=detail.admin_comment
+            )
+    except (Unavailable, RequeueFailed) as failed:
+        error = failed.message
+    return Delivery(Channel.COMMENT, ok=not error, to="squeue", error=error, at=now)
+
+
+async def give_comment_back(desk: Desk, session: Session, text: str) -> None:
+    """Raises Unavailable where Slurm does not answer; a refusal is the end of it."""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None:
+        return
+    try:
         await desk.scheduler.annotate(
             session.id.job_id, comment=text, admin_comment=detail.admin_comment
         )
-    except Unavailable as error:
-        return Delivery(Channel.COMMENT, ok=False, error=error.message, at=now), ""
-    return Delivery(Channel.COMMENT, ok=True, to="squeue", at=now), detail.comment
+    except RequeueFailed as error:
+        desk.note(session.id, "comment-refused", error.message)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_reclaim.errors import AgentUnavailable, Refused
-from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
 from slurm_reclaim.model.order import Order, Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
@@ -34,7 +34,8 @@ async def idle(desk: Desk, session: Session) -> None:
         return
     if not warned.cleared:
         await _preflight(desk, session)
-    elif not warned.asked:
+    elif not warned.asked or warned.id not in desk.tellings:
+        # Also where a controller that is no more had asked: its answers are lost.
         await _tell(desk, session, terms, decision)
     else:
         _conclude(desk, session, warned, decision)
@@ -68,24 +69,28 @@ async def warned(desk: Desk, session: Session) -> None:
 
 async def back(desk: Desk, session: Session, fact: Fact, reason: str, **change: Any) -> Session:
     """To ACTIVE; what was said about a hibernation is withdrawn."""
-    warning = session.warned
-    after = desk.apply(session.id, fact, reason, warned=None, **change)
+    after = desk.apply(session.id, fact, reason, **change)
     desk.drop_orders(session.id, reason)
-    await withdraw(desk, after, warning, reason)
-    return after
+    await clear_up(desk, after)
+    return desk.sessions[session.id]
 
 
-async def withdraw(desk: Desk, session: Session, warning: Warned | None, reason: str) -> None:
-    """Give Slurm's Comment back, and tell whoever was told that the warning is void."""
-    if warning is None or not warning.asked:
+async def clear_up(desk: Desk, session: Session) -> None:
+    """ACTIVE with a warning left over: give Slurm's Comment back and tell whoever was told that
+    the warning is void. Tried again while Slurm does not answer; raises Unavailable then."""
+    warning = session.warned
+    if warning is None:
         return
     desk.tellings.pop(warning.id, None)
     if warning.commented:
-        await tell.comment(desk, session, warning.comment)
+        await tell.give_comment_back(desk, session, warning.comment)
+    session = desk.update(session.id, warned=None)
     told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
     if told - {Channel.COMMENT}:
-        id = secrets.token_hex(8)
-        tell.send(desk, session, tell.notice_of(desk, session, NoticeKind.WITHDRAWN, reason, id))
+        notice = tell.notice_of(
+            desk, session, NoticeKind.WITHDRAWN, session.reason, secrets.token_hex(8)
+        )
+        tell.send(desk, session, notice)
 
 
 async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: Terms) -> bool:
@@ -169,27 +174,29 @@ def take_preflight(desk: Desk, session: Session, result: Result) -> None:
 
 
 async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) -> None:
-    """Every channel at once; Comment by Slurm first, so that squeue says it when the mail comes."""
-    assert session.warned is not None
+    """Every channel at once. What stands in Comment is journaled before ours goes there (S7)."""
+    before = session.warned
+    assert before is not None
+    commenting = Channel.COMMENT.value in desk.settings.config.notice.channels
+    detail = await desk.scheduler.detail(session.id.job_id) if commenting else None
     now = desk.clock.now()
-    asked = replace(session.warned, asked=now, deadline=now + terms.grace)
+    asked = replace(before, asked=now, deadline=now + terms.grace)
+    if detail is not None and not before.commented:
+        asked = replace(asked, comment=detail.comment, commented=True)
     session = desk.update(session.id, warned=asked)
-    notice = tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
-    tell.send(desk, session, notice)
-    if Channel.COMMENT.value in desk.settings.config.notice.channels:
+    tell.send(
+        desk, session, tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
+    )
+    if detail is not None:
         text = (
             f"idle; will be hibernated {clock(asked.deadline)} unless it is used; "
             f"keep: reclaim keep {session.job}"
         )
-        done, before = await tell.comment(desk, session, text)
-        now_warned = desk.sessions[session.id].warned or asked
-        kept = replace(
-            now_warned,
-            deliveries=(*now_warned.deliveries, done),
-            comment=before if done.ok else "",
-            commented=done.ok,
-        )
-        desk.update(session.id, warned=kept)
+        done = await tell.comment(desk, session, text)
+        current = desk.sessions[session.id].warned
+        if current is not None and current.id == asked.id:
+            told = replace(current, deliveries=(*current.deliveries, done))
+            desk.update(session.id, warned=told)
 
 
 def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) -> None:
@@ -222,11 +229,3 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
 
 def _failure(delivery: Delivery) -> str:
     return f"{delivery.channel}: {delivery.error or 'not confirmed'}"
-
-
-async def clear_up(desk: Desk, session: Session) -> None:
-    """ACTIVE with a warning left over: it was refused without a chance to take it back."""
-    if session.state is State.ACTIVE and session.warned is not None:
-        left = session.warned
-        session = desk.update(session.id, warned=None)
-        await withdraw(desk, session, left, session.reason)

@@ -139,3 +139,39 @@ def test_the_digest_is_of_the_meaning_not_of_the_writing(tmp_path: Path) -> None
     same = load(write(tmp_path, '# x\nagent.silent_after = "120s"\nagent.interval = "1m"'))
     other = load(write(tmp_path, '[agent]\ninterval = "61s"\nsilent_after = "123s"'))
     assert digest(one) == digest(same) != digest(other)
+
+
+def test_times_zones_and_signals_are_read_when_the_file_is(tmp_path: Path) -> None:
+    text = """
+[idle]
+optional = ["gpu-pci"]
+[cost]
+shortest = "2h"
+[[rule]]
+hours = "Mon-Fri 8-18"
+timezone = "Mars/Olympus"
+optional = ["jupiter"]
+[[desk]]
+holidays = ["Christmas"]
+sweeps = ["19:00", "noon"]
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, text))
+    said = "\n".join(caught.value.complaints)
+    for part in (
+        "idle.optional: 'gpu-pci' is no signal; did you mean 'gpu-pcie'?",
+        "cost.shortest: must not be larger than cost.longest",
+        "rule[1].hours: expected hours",
+        "rule[1].timezone: unknown time zone 'Mars/Olympus'",
+        "rule[1].optional: 'jupiter' is no signal; did you mean 'jupyter'?",
+        "desk[1].holidays: expected a date",
+        "desk[1].sweeps: expected a time such as",
+    ):
+        assert part in said
+    assert len(caught.value.complaints) == 7
+
+
+def test_a_rule_may_leave_out_what_it_does_not_change(tmp_path: Path) -> None:
+    config = load(write(tmp_path, '[[rule]]\nuser = ["a"]\nwindow = "30m"\ngpu_floor = 2\n'))
+    (rule,) = config.rule
+    assert (rule.window, rule.gpu_floor, rule.grace, rule.io_floor) == (1800, 2.0, None, None)

@@ -14,6 +14,7 @@ from slurm_reclaim.daemon.recovery import recover
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.caller import Caller
 from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.notice import Channel, Delivery, Notice
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import observe, requests, start
@@ -22,7 +23,9 @@ from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
 from tests.unit.controller.world import ALICE, Crash, World
 
-WRITES = ("open_session", "apply", "update", "note", "intend", "settle")
+WRITES = (
+    "open_session", "apply", "update", "note", "intend", "settle", "remember", "keep_evidence",
+)  # fmt: skip
 
 
 class CrashingJournal:
@@ -44,6 +47,24 @@ class CrashingJournal:
         return write
 
 
+class Post:
+    """Stands for mail and its like: keeps what it was given; `refuses` says why nothing arrives."""
+
+    def __init__(self) -> None:
+        self.sent: list[Notice] = []
+        self.refuses = ""
+
+    async def deliver(self, notice: Notice) -> list[Delivery]:
+        self.sent.append(notice)
+        return [Delivery(Channel.MAIL, ok=not self.refuses, to=notice.user, error=self.refuses)]
+
+    def text(self, notice: Notice) -> str:
+        return f"{notice.kind.value} {notice.job}"
+
+    def kinds(self) -> list[str]:
+        return [notice.kind.value for notice in self.sent]
+
+
 class Stand:
     """`alice` and friends are callers. A Crash anywhere makes a new controller on the journal."""
 
@@ -56,6 +77,7 @@ class Stand:
         self.world = world
         self._folder = folder
         self._settings = Settings("lab", **settings)
+        self.post = Post()
         self.crashes = 0
         self._boot()
 
@@ -67,6 +89,7 @@ class Stand:
             clock=self.world,
             names=NodeSetNames(),
             settings=self._settings,
+            notifier=self.post,
             # Long enough up for silence to mean something.
             view=View(started=self.world.now() - 1000),
         )

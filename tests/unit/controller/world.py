@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
+from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.order import (
@@ -29,8 +30,10 @@ from slurm_reclaim.model.order import (
     StartQuestion,
     Verb,
 )
+from slurm_reclaim.model.sample import Reading, Sample
 
 ALICE, BOB = 2001, 2002
+QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
 FIT = NodeFacts(
     arch="x86_64", kernel="6.18.5-1", cpu_flags_digest="f00", criu="4.2.1", criu_ok=True,
     plugin_seen=True, store_ok=True, version="0.1.0",
@@ -82,6 +85,7 @@ class Tree:
     restored: bool = False
     checkpoint: int = -1
     reason: str = ""
+    measured: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -98,6 +102,11 @@ class Agent:
     done: set[str] = field(default_factory=set)
     hibernate: Outcome = Outcome.DONE
     restore_fails: str = ""
+    readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
+    measures: bool = True
+    blockers: tuple[Blocker, ...] = ()
+    terminals: int = 1
+    terminal_texts: list[str] = field(default_factory=list)
 
 
 class World:
@@ -298,6 +307,9 @@ class World:
             return
         agent.done.add(order.id)
         tree = agent.trees.get(order.job_id)
+        if tree is not None and (seen := self._look(agent, order)) is not None:
+            agent.results[order.id] = seen
+            return
         outcome, reason, size = Outcome.REFUSED, "no such session", 0
         if tree is not None and tree.restarts == order.restarts:
             outcome, reason = self._carry_out(agent, tree, order)
@@ -306,6 +318,19 @@ class World:
             order.id, order.session, order.restarts, order.verb, outcome, reason,
             bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
         )  # fmt: skip
+
+    def _look(self, agent: Agent, order: Order) -> Result | None:
+        """Orders that change nothing on a session."""
+        told = {"order": order.id, "session": order.session, "restarts": order.restarts}
+        told |= {"verb": order.verb, "outcome": Outcome.DONE, "reason": ""}
+        if order.verb is Verb.PREFLIGHT:
+            return Result(**told, blockers=agent.blockers)  # type: ignore[arg-type]
+        if order.verb is Verb.NOTIFY:
+            agent.terminal_texts.append(order.text)
+            return Result(**told, count=agent.terminals)  # type: ignore[arg-type]
+        if order.verb is Verb.CANCEL:
+            return Result(**told)  # type: ignore[arg-type]
+        return None
 
     def _carry_out(self, agent: Agent, tree: Tree, order: Order) -> tuple[Outcome, str]:
         if order.verb is Verb.HIBERNATE:
@@ -356,13 +381,20 @@ class World:
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
                 reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
-                needs=NEEDS if t.checkpoint >= 0 else None,
+                needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
             )
             for t in agent.trees.values()
         )  # fmt: skip
         return Report(
             agent.node, "boot", self.time, agent.facts, sessions, tuple(agent.results.values())
         )
+
+    def _samples(self, agent: Agent, tree: Tree) -> tuple[Sample, ...]:
+        """All that was measured since the last one."""
+        if tree.living is not Living.RUNNING or not agent.measures:
+            return ()
+        began, tree.measured = tree.measured or self.time - 10.0, self.time
+        return (Sample(self.time, self.time - began, dict(agent.readings)),)
 
     def heard(self, agent: Agent, reply: ReportReply) -> None:
         for order in reply.acknowledged:

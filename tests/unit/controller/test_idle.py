@@ -1,0 +1,438 @@
+"""From idleness over the warning to the hibernation, and every way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_reclaim.config.schema import Config, Idle, Limits, Notices, Rule
+from slurm_reclaim.errors import BadRequest, NotPermitted
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import Outcome
+from slurm_reclaim.model.sample import Reading
+from slurm_reclaim.stages import requests
+from tests.unit.controller.stand import Stand
+from tests.unit.controller.world import QUIET, World
+
+WINDOW, GRACE = 600.0, 120.0
+IDLE = {"window": WINDOW, "grace": GRACE, "gap": 60.0, "min_age": 0.0, "cooldown": 1800.0}
+
+
+def config(mode: str = "prod", **more: Any) -> Config:
+    notice = Notices(channels=["terminal", "comment", "mail"], enough=["terminal", "mail"])
+    tables = {"idle": Idle(**IDLE), "notice": notice, **more}
+    return Config(mode=mode, **tables)
+
+
+def with_idle(**more: Any) -> Idle:
+    return Idle(**{**IDLE, **more})
+
+
+class Life:
+    """Session 7 under a policy."""
+
+    def __init__(self, world: World, folder: Path, config: Config) -> None:
+        self.world = world
+        self.stand = Stand(world, folder, config=config)
+        self.node = world.agents["n1"]
+        self.job = world.submit(7)
+
+    async def start(self) -> Life:
+        await self.stand.until(State.ACTIVE)
+        return self
+
+    async def pass_time(self, seconds: float) -> None:
+        await self.stand.turns(round(seconds / 10))
+
+    async def warned(self) -> Life:
+        await self.start()
+        await self.stand.until(State.WARNED, 100)
+        return self
+
+    @property
+    def state(self) -> State:
+        session = self.stand.session()
+        assert session is not None
+        return session.state
+
+    def kinds(self) -> list[str]:
+        return [k for k in self.stand.kinds() if k != "adopted"]
+
+
+@pytest.fixture
+def life(world: World, tmp_path: Path) -> Any:
+    def make(**more: Any) -> Life:
+        return Life(world, tmp_path, config(**more))
+
+    return make
+
+
+async def test_idle_warned_hibernated_restored(life: Any) -> None:
+    one = await life().start()
+    began = one.world.time
+    warned = await one.stand.until(State.WARNED, 100)
+    assert WINDOW <= one.world.time - began <= WINDOW + 60
+    assert warned.warned.deadline - one.world.time == pytest.approx(GRACE, abs=30)
+    assert "unless it is used; keep: reclaim keep 7" in one.job.comment
+    assert one.stand.post.kinds() == ["warning"]
+    assert one.stand.post.sent[0].deadline == warned.warned.deadline
+    assert one.node.terminal_texts == ["warning 7"]
+    hibernated = await one.stand.until(State.HIBERNATED, 30)
+    assert one.world.time >= warned.warned.deadline
+    assert hibernated.warned is None
+    assert one.job.comment.startswith("hibernated ")
+    await one.pass_time(30)
+    assert one.stand.post.kinds() == ["warning", "hibernated"]
+    await one.stand.restore()
+    await one.stand.until(State.ACTIVE)
+    await one.pass_time(30)
+    assert one.job.comment == "my notebook"
+    assert one.kinds()[:5] == [
+        "idle-confirmed", "notice-delivered", "deadline-passed", "checkpoint-committed",
+        "requeue-observed",
+    ]  # fmt: skip
+    assert not one.stand.journal.unsettled()
+
+
+async def test_after_a_restore_the_window_begins_anew(life: Any) -> None:
+    one = await life().warned()
+    await one.stand.until(State.HIBERNATED, 30)
+    await one.stand.restore()
+    await one.stand.until(State.ACTIVE)
+    back = one.world.time
+    await one.stand.until(State.WARNED, 100)
+    assert one.world.time - back >= WINDOW
+
+
+async def test_shadow_says_once_what_it_would_do_and_does_nothing(life: Any) -> None:
+    one = await life(mode="shadow").start()
+    await one.pass_time(2000)
+    assert one.state is State.ACTIVE
+    (event,) = [e for e in one.stand.journal.events(limit=100) if e.kind == "shadow"]
+    assert event.details["stage"] == "interactive_reclaim"
+    assert event.details["action"] == "would_hibernate_session"
+    assert WINDOW <= event.details["idle_seconds"] <= WINDOW + 30
+    assert event.details["vram_bytes"] == 0
+    assert (one.stand.post.sent, one.node.terminal_texts) == ([], [])
+    assert one.job.comment == "my notebook"
+    one.node.readings["cpu"] = Reading(1.0)
+    await one.pass_time(100)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(1000)
+    assert one.kinds() == ["shadow", "shadow"]
+
+
+async def test_off_is_not_consulted(life: Any) -> None:
+    one = await life(mode="off").start()
+    await one.pass_time(2000)
+    assert one.kinds() == []
+
+
+async def test_a_rule_is_never_stronger_than_the_cluster(life: Any) -> None:
+    one = await life(mode="shadow", rule=[Rule(user=["alice"], mode="prod")]).start()
+    await one.pass_time(1500)
+    assert one.kinds() == ["shadow"]
+
+
+async def test_notify_only_tells_once(life: Any) -> None:
+    one = await life(rule=[Rule(user=["alice"], action="notify")]).start()
+    await one.pass_time(3000)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.kinds() == ["idle"]
+
+
+@pytest.mark.parametrize(
+    ("signal", "value"), [("cpu", 2.0), ("terminal", 1.0), ("jupyter", 1.0), ("gpu", 3.0)]
+)
+async def test_any_use_after_the_warning_takes_it_back(
+    life: Any, signal: str, value: float
+) -> None:
+    one = await life().warned()
+    one.node.readings[signal] = Reading(value, what="somebody")
+    await one.pass_time(20)
+    assert one.state is State.ACTIVE
+    assert one.job.comment == "my notebook"
+    one.node.readings[signal] = Reading(0.0)
+    await one.pass_time(30)
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+    assert one.node.terminal_texts == ["warning 7", "withdrawn 7"]
+    again = one.world.time
+    await one.stand.until(State.WARNED, 100)
+    assert one.world.time - again >= WINDOW - 40
+    assert one.kinds()[:3] == ["idle-confirmed", "notice-delivered", "activity-seen"]
+
+
+async def test_keep_withdraws_the_warning_and_holds(life: Any) -> None:
+    one = await life().warned()
+    kept = await requests.keep(one.stand.desk, one.stand.alice, "7", 3600)
+    assert kept.state is State.ACTIVE
+    assert one.job.comment == "my notebook"
+    await one.pass_time(3500)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+    await one.stand.until(State.WARNED, 30)
+
+
+async def test_keep_is_the_owners_and_has_bounds(life: Any) -> None:
+    one = await life().start()
+    with pytest.raises(NotPermitted):
+        await requests.keep(one.stand.desk, one.stand.bob, "7", 3600)
+    for seconds in (1.0, 1e9):
+        with pytest.raises(BadRequest, match="kept"):
+            await requests.keep(one.stand.desk, one.stand.alice, "7", seconds)
+    assert (await requests.keep(one.stand.desk, one.stand.olga, "7", 0)).kept_until > 0
+
+
+async def test_keep_while_it_is_being_saved_stops_it(life: Any) -> None:
+    """The agent has not committed yet: the order to cancel arrives, the tree runs on (S5)."""
+    one = await life().warned()
+    one.node.up = False
+    one.stand.desk.view.started = 0.0
+    await one.stand.surviving(one.stand.controller.cycle)
+    one.world.time = one.stand.session().warned.deadline + 1
+    one.node.up = True
+    one.node.hibernate = Outcome.CANCELLED
+    while one.state is State.WARNED:
+        await one.stand.surviving(one.stand.controller.cycle)
+        one.world.time += 0.5
+        one.world.heard(one.node, _report(one))
+    assert one.state is State.HIBERNATING
+    await requests.keep(one.stand.desk, one.stand.alice, "7", 3600)
+    verbs = [order.verb.value for order in one.stand.desk.orders.of_node("n1")]
+    assert verbs == ["hibernate", "cancel"]
+    await one.stand.until(State.ACTIVE)
+    await one.pass_time(300)
+    assert one.state is State.ACTIVE
+
+
+async def test_keep_after_the_commit_restores_in_place(life: Any) -> None:
+    one = await life().warned()
+    while one.state is not State.HIBERNATING:
+        await one.stand.surviving(one.stand.controller.cycle)
+        one.world.time += 5
+        one.world.heard(one.node, _report(one))
+    await requests.keep(one.stand.desk, one.stand.alice, "7", 3600)
+    await one.stand.until(State.ACTIVE)
+    assert one.job.restarts == 0
+    assert "requeue-refused" in one.kinds()
+    assert one.job.state == "RUNNING"
+    assert one.node.trees[7].restored
+
+
+def _report(one: Life) -> Any:
+    from slurm_reclaim.stages import observe
+
+    return observe.take_report(one.stand.desk, one.world.report(one.node))
+
+
+async def test_what_is_unknown_stops_the_clock(life: Any) -> None:
+    one = await life().start()
+    await one.pass_time(300)
+    one.node.readings["cpu"] = Reading(None, what="no cgroup")
+    await one.pass_time(1000)
+    assert one.state is State.ACTIVE
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.standing == "unknown"
+    assert "cpu is unknown (no cgroup)" in told.reason
+    one.node.readings["cpu"] = Reading(0.0)
+    known = one.world.time
+    await one.stand.until(State.WARNED, 100)
+    assert one.world.time - known >= WINDOW - 20, "longer than the gap: it starts anew"
+
+
+async def test_a_short_gap_only_makes_it_wait(life: Any) -> None:
+    one = await life().start()
+    began = one.world.time
+    await one.pass_time(300)
+    one.node.readings["cpu"] = Reading(None)
+    await one.pass_time(40)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.stand.until(State.WARNED, 100)
+    assert WINDOW + 30 <= one.world.time - began <= WINDOW + 100
+
+
+async def test_unknown_at_the_deadline_is_no_hibernation(life: Any) -> None:
+    one = await life().warned()
+    one.node.measures = False
+    await one.pass_time(GRACE)
+    assert one.state is State.WARNED
+    await one.pass_time(200)
+    assert one.state is State.ACTIVE
+    assert one.job.comment == "my notebook"
+    assert "hibernate" not in {what for _, _, what, _ in one.stand.journal.unsettled()}
+
+
+async def test_a_gpu_job_without_gpu_readings_is_unknown(life: Any) -> None:
+    one = await life().start()
+    session = next(iter(one.stand.desk.sessions.values()))
+    one.stand.desk.update(session.id, tres="cpu=1,gres/gpu=1")
+    one.stand.desk.terms.clear()
+    await one.pass_time(2000)
+    assert one.state is State.ACTIVE
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.standing == "unknown"
+    assert [v.vote for v in told.votes if v.signal == "gpu"] == ["unknown"]
+
+
+async def test_nobody_told_nothing_done(life: Any) -> None:
+    one = await life().start()
+    one.stand.post.refuses = "550 no such user"
+    one.node.terminals = 0
+    await one.pass_time(WINDOW + 200)
+    assert one.state is State.ACTIVE
+    assert one.kinds()[:2] == ["idle-confirmed", "preflight-refused"]
+    session = one.stand.session()
+    assert "nobody could be told" in session.reason
+    assert "550 no such user" in session.reason
+    assert one.job.comment == "my notebook"
+    await one.pass_time(1000)
+    assert len(one.stand.post.sent) == 1, "not again within the cool-down"
+
+
+async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
+    one = await life().start()
+    one.node.blockers = (Blocker("io-uring", "python (300) has an io_uring"),)
+    await one.pass_time(WINDOW + 200)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.sent == []
+    assert one.stand.session().blockers
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.guard.startswith("blocked: io-uring")
+    one.node.blockers = ()
+    await one.stand.until(State.WARNED, 300)
+
+
+async def test_a_job_that_cannot_be_requeued_is_not_warned(life: Any) -> None:
+    one = await life().start()
+    one.job.requeue = False
+    await one.pass_time(WINDOW + 200)
+    assert one.stand.post.sent == []
+    assert "may not be requeued" in one.stand.session().reason
+
+
+async def test_guards_have_names(life: Any, world: World) -> None:
+    one = await life(idle=with_idle(min_age=5000.0)).start()
+    await one.pass_time(1000)
+    assert one.state is State.ACTIVE
+    (note,) = [e for e in one.stand.journal.events(limit=100) if e.kind == "not-warned"]
+    assert note.reason.startswith("too-young: ")
+
+
+async def test_a_controller_that_was_away_at_the_deadline_warns_anew(life: Any) -> None:
+    one = await life().warned()
+    deadline = one.stand.session().warned.deadline
+    one.world.time = deadline + 7200
+    await one.stand.reboot()
+    one.stand.desk.view.started = one.world.time
+    await one.pass_time(40)
+    session = one.stand.session()
+    assert session.state in (State.IDLE, State.WARNED)
+    await one.stand.until(State.WARNED)
+    assert one.stand.session().warned.deadline > one.world.time
+    assert one.stand.post.kinds()[-1] == "warning"
+    assert "deadline-passed" not in one.kinds()
+
+
+async def test_the_clock_goes_on_over_a_restart(life: Any) -> None:
+    one = await life().start()
+    began = one.world.time
+    await one.pass_time(300)
+    await one.stand.reboot()
+    await one.stand.until(State.WARNED, 100)
+    assert WINDOW <= one.world.time - began <= WINDOW + 120
+
+
+async def test_old_evidence_alone_does_nothing(life: Any) -> None:
+    one = await life().start()
+    await one.pass_time(WINDOW - 60)
+    one.node.up = False
+    one.world.time += 7200
+    await one.stand.reboot()
+    await one.pass_time(120)
+    assert one.state is State.ACTIVE
+
+
+async def test_failures_lead_to_a_cool_down(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.FAILED
+    await one.stand.until(State.ACTIVE, 30)
+    await one.pass_time(60)
+    assert one.job.comment == "my notebook"
+    await one.pass_time(1500)
+    assert one.state is State.ACTIVE
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.guard.startswith("cool-down: ")
+
+
+async def test_turns_by_deadline_within_the_limits(world: World, tmp_path: Path) -> None:
+    """Three due on one node, one at a time: whoever was due first goes first."""
+    limits = Limits(per_node=1)
+    world.agents = {"n1": world.agents["n1"]}
+    one = Life(world, tmp_path, config(limits=limits))
+    for job_id in (8, 9):
+        world.submit(job_id)
+    await one.stand.turns(130)
+    done = [line for line in world.history if line.startswith("requeue")]
+    assert sorted(done) == [f"requeue {n} from n1" for n in (7, 8, 9)]
+    events = one.stand.journal.events(limit=1000)
+    passed = [e.at for e in events if e.kind == "deadline-passed"]
+    observed = [e.at for e in events if e.kind == "requeue-observed"]
+    assert passed[1] > observed[0]
+    assert passed[2] > observed[1]
+
+
+async def test_too_many_keeps_pull_the_brake(life: Any) -> None:
+    limits = Limits(brake_least=2, brake_keeps=0.5)
+    one = await life(limits=limits).start()
+    for _ in range(2):
+        await one.stand.until(State.WARNED, 100)
+        one.node.readings["terminal"] = Reading(1.0)
+        await one.pass_time(20)
+        one.node.readings["terminal"] = Reading(0.0)
+    await one.pass_time(1500)
+    assert one.state is State.ACTIVE
+    assert "brake-pulled" in one.kinds()
+    assert "brake" in one.stand.post.kinds()
+    await one.stand.reboot()
+    assert "warnings were answered" in one.stand.desk.brake
+    with pytest.raises(NotPermitted):
+        await requests.set_brake(one.stand.desk, one.stand.alice, "")
+    assert await requests.set_brake(one.stand.desk, one.stand.olga, "") == ""
+    await one.stand.until(State.WARNED, 200)
+
+
+async def test_the_brake_takes_warnings_back(life: Any) -> None:
+    one = await life().warned()
+    await requests.set_brake(one.stand.desk, one.stand.root, "new kernel")
+    await one.pass_time(20)
+    assert one.state is State.ACTIVE
+    assert "new kernel" in one.stand.session().reason
+    await one.stand.hibernate()
+    await one.stand.until(State.HIBERNATED)
+
+
+async def test_a_busy_kernel_without_work_is_reported(life: Any) -> None:
+    one = await life(idle=with_idle(busy_report=1000.0)).start()
+    one.node.readings["jupyter"] = Reading(1.0, what="kernel 3f2a busy")
+    await one.pass_time(1500)
+    assert one.state is State.ACTIVE
+    (note,) = [e for e in one.stand.journal.events(limit=100) if e.kind == "busy-without-work"]
+    assert "kernel 3f2a busy" in note.reason
+
+
+async def test_owners_hibernate_wins_over_a_warning(life: Any) -> None:
+    one = await life().warned()
+    await one.stand.hibernate()
+    await one.stand.until(State.HIBERNATED)
+    assert one.job.comment.startswith("hibernated ")
+    await one.stand.restore()
+    await one.stand.until(State.ACTIVE)
+    await one.pass_time(30)
+    assert one.job.comment == "my notebook"
+
+
+def test_the_quiet_readings_are_all_that_is_required() -> None:
+    assert set(QUIET) == {"cpu", "io", "network", "terminal"}
