@@ -34,6 +34,7 @@ class Fact(str, Enum):
     ACTIVITY_SEEN = "activity-seen"
     NOTICE_DELIVERED = "notice-delivered"
     PREFLIGHT_REFUSED = "preflight-refused"
+    WITHDRAWN = "withdrawn"
     DEADLINE_PASSED = "deadline-passed"
     HIBERNATE_ASKED = "hibernate-asked"
     DUMP_FAILED = "dump-failed"
@@ -64,6 +65,8 @@ TABLE: dict[tuple[State, Fact], State] = {
     (S.IDLE, F.ACTIVITY_SEEN): S.ACTIVE,
     (S.IDLE, F.NOTICE_DELIVERED): S.WARNED,
     (S.IDLE, F.PREFLIGHT_REFUSED): S.ACTIVE,
+    (S.IDLE, F.WITHDRAWN): S.ACTIVE,
+    (S.WARNED, F.WITHDRAWN): S.ACTIVE,
     (S.WARNED, F.PREFLIGHT_REFUSED): S.ACTIVE,
     (S.WARNED, F.ACTIVITY_SEEN): S.ACTIVE,
     (S.WARNED, F.DEADLINE_PASSED): S.HIBERNATING,

@@ -52,7 +52,7 @@ async def warned(desk: Desk, session: Session) -> None:
         return  # also where something is unknown at the deadline (S4)
     if desk.view.started > warning.deadline:
         # Nobody was there at the deadline: what it said is stale, and its owner is told anew.
-        await back(desk, session, Fact.PREFLIGHT_REFUSED, "the controller was away at the deadline")
+        await back(desk, session, Fact.WITHDRAWN, "the controller was away at the deadline")
         return
     if why := room.full(desk, session):
         desk.note(session.id, "waits-for-room", why)
@@ -104,18 +104,18 @@ async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: T
         return True
     if decision.standing in (Standing.ACTIVE, Standing.QUIET):
         # The clock was set back though no use was seen: by a gap, or by longer windows.
-        await back(desk, session, Fact.PREFLIGHT_REFUSED, f"idle no more: {decision.reason}")
+        await back(desk, session, Fact.WITHDRAWN, f"idle no more: {decision.reason}")
         return True
     if decision.standing is Standing.UNKNOWN and _too_long(desk, session):
-        await back(desk, session, Fact.PREFLIGHT_REFUSED, decision.reason)
+        await back(desk, session, Fact.WITHDRAWN, decision.reason)
         return True
     if terms.mode != "prod" or terms.action != "hibernate":
         why = f"its terms have changed (mode {terms.mode}, action {terms.action})"
-        await back(desk, session, Fact.PREFLIGHT_REFUSED, why)
+        await back(desk, session, Fact.WITHDRAWN, why)
         return True
     guard = guard_of(desk, session, terms)
     if guard is not None:
-        await back(desk, session, Fact.PREFLIGHT_REFUSED, f"{guard.name}: {guard.reason}")
+        await back(desk, session, Fact.WITHDRAWN, f"{guard.name}: {guard.reason}")
         return True
     return False
 
@@ -224,7 +224,7 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     why = "; ".join(failed) or f"no channel of notice.enough ({', '.join(enough)}) is in use"
     reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
     desk.update(session.id, warned=warned)
-    desk.apply(session.id, Fact.PREFLIGHT_REFUSED, reason, details, **cooled(desk, NOT_TOLD))
+    desk.apply(session.id, Fact.WITHDRAWN, reason, details, **cooled(desk, NOT_TOLD))
 
 
 def _failure(delivery: Delivery) -> str:

@@ -283,7 +283,7 @@ async def test_nobody_told_nothing_done(life: Any) -> None:
     one.node.terminals = 0
     await one.pass_time(WINDOW + 200)
     assert one.state is State.ACTIVE
-    assert one.kinds()[:2] == ["idle-confirmed", "preflight-refused"]
+    assert one.kinds()[:2] == ["idle-confirmed", "withdrawn"]
     session = one.stand.session()
     assert "nobody could be told" in session.reason
     assert "550 no such user" in session.reason

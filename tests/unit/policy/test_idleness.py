@@ -10,7 +10,7 @@ from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.sample import Reading, Sample, merge
 from slurm_reclaim.policy.idleness import Yardstick, begin, fold
 
-START = 1000.0
+START = 1_000_000.0
 BY = Yardstick(
     floors={"cpu": 0.05, "io": 1000.0, "network": 1000.0, "gpu": 1.0},
     required=frozenset({"cpu", "terminal"}),
