@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -103,6 +104,11 @@ def test_a_sweep_holds_for_half_an_hour() -> None:
     assert of(at("2026-12-02 19:31"), desk=[DESK]).window == 1200
     assert of(at("2026-12-04 17:10"), desk=[DESK]).window == 600
     assert of(at("2026-12-03 17:10"), desk=[DESK]).window == 7200
+
+
+def test_a_sweep_is_never_more_patient_than_the_desk() -> None:
+    lazy = replace(DESK, sweep_window=9000.0)
+    assert of(at("2026-12-02 19:05"), desk=[lazy]).window == 1200
 
 
 def test_a_rules_window_goes_before_the_desks() -> None:
