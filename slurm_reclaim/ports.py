@@ -152,10 +152,6 @@ class Tree(Protocol):
 
     def blockers(self) -> Sequence[Blocker]: ...
 
-    def last_activity(self) -> float:
-        """Unix seconds of the last terminal input."""
-        ...
-
     def memory(self) -> int:
         """Bytes that a dump will write at most."""
         ...
@@ -165,8 +161,9 @@ class Tree(Protocol):
         may be stopped, `resume` is due."""
         ...
 
-    def unread(self) -> Sequence[str]:
-        """What arrived for the stopped tree and is still unread."""
+    def activity(self, since: float) -> Sequence[str]:
+        """Of a stopped tree, as sentences: terminal input after `since` (Unix seconds), input that
+        no process has read yet, and what came over its connections since `dump` began."""
         ...
 
     def save_surroundings(self, staged: Path) -> None:

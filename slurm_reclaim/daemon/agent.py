@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 ORDER_WAIT = 25.0
 BUSY_INTERVAL = 1.0
 RETRY = 3.0
+MIN_PAUSE = 0.5
 MOST_EVENTS = 500
 
 
@@ -48,7 +50,26 @@ class Agent:
         self._silent = False
 
     async def run(self) -> None:
-        await asyncio.gather(self._reporting(), self._ordering())
+        await asyncio.gather(self._sampling(), self._reporting(), self._ordering())
+
+    # -- samples ------------------------------------------------------------------------------
+
+    async def _sampling(self) -> None:
+        """Each sample is reported at once. In a thread of its own: those of the loop may all be
+        busy with dumps."""
+        loop, sessions = asyncio.get_running_loop(), self._sessions
+        thread = ThreadPoolExecutor(1, "samples")
+        while True:
+            began = loop.time()
+            try:
+                known = list(sessions.sessions.values())
+                await loop.run_in_executor(thread, sessions.samples.take, known, sessions.busy)
+                if known:
+                    sessions.changed.set()
+            except Exception:
+                log.exception("samples")
+            pause = self._config().agent.interval - (loop.time() - began)
+            await asyncio.sleep(max(pause, MIN_PAUSE))
 
     # -- reports ------------------------------------------------------------------------------
 
@@ -93,6 +114,7 @@ class Agent:
             events=events,
         )
         reply = await self._controller.post("/v1/agent/report", report, ReportReply)
+        self._sessions.samples.taken()
         for order in reply.acknowledged:
             self._orders.results.pop(order, None)
         del self._sessions.events[: reply.events_taken]

@@ -80,6 +80,7 @@ class NodeOrders:
 
     async def _long_work(self, order: Order, session: NodeSession) -> Result:
         if order.verb is Verb.HIBERNATE:
+            await asyncio.to_thread(self._sessions.samples.settle, session.job_id)
             return await asyncio.to_thread(
                 node_hibernate.hibernate,
                 order,

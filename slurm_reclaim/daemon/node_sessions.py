@@ -12,12 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
-from slurm_reclaim.adapters.proc import terminals, tree
-from slurm_reclaim.adapters.proc.tree import Process
+from slurm_reclaim.adapters.proc import cgroup, terminals, tree
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config.schema import Config
-from slurm_reclaim.errors import AgentUnavailable
+from slurm_reclaim.daemon.node_meters import census
+from slurm_reclaim.daemon.node_samples import NodeSamples
+from slurm_reclaim.errors import AgentUnavailable, Unavailable
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, SessionReport
@@ -29,8 +30,11 @@ log = logging.getLogger(__name__)
 class NodeSessions:
     """Used from the event loop, but for `save` and the links, which worker threads use too."""
 
-    def __init__(self, config: Config, node: str, records: SessionRecords) -> None:
+    def __init__(
+        self, config: Config, node: str, records: SessionRecords, samples: NodeSamples
+    ) -> None:
         self._config = config
+        self.samples = samples
         self.node = node
         self._records = records
         self._lock = threading.Lock()
@@ -136,7 +140,8 @@ class NodeSessions:
         return tuple(found)
 
     def _report(self, session: NodeSession) -> SessionReport:
-        members = tree.members(session.init)
+        processes, memory = _size(session)
+        samples, gpus = self.samples.of(session)
         return SessionReport(
             job_id=session.job_id,
             uid=session.uid,
@@ -144,23 +149,26 @@ class NodeSessions:
             living=session.living,
             session=session.session,
             started=session.started,
-            processes=len(members),
-            memory=sum(int(p.status.get("VmRSS", "0 kB").split()[0]) for p in members) * 1024,
+            processes=processes,
+            memory=memory,
             last_activity=terminals.last_input(session.init),
             reason=session.reason,
             restored=session.restored,
             checkpoint=session.checkpoint,
             checkpoint_bytes=session.checkpoint_bytes,
             needs=session.needs,
-            progress=self._progress(session, members),
+            progress=self._progress(session),
             blockers=session.blockers,
+            samples=samples,
+            gpus=gpus,
         )
 
-    def _progress(self, session: NodeSession, members: list[Process]) -> Progress:
+    def _progress(self, session: NodeSession) -> Progress:
         """Bytes done: what lies in the staging directory while dumping, what the tree has in
         memory again while restoring."""
         step = session.progress.step
         if session.living is Living.RESTORING and step == "restore":
+            members = tree.members(session.init)
             done = sum(int(p.status.get("RssAnon", "0 kB").split()[0]) for p in members) * 1024
             total = session.checkpoint_bytes
             return Progress(step, min(done, total), total, time.time())
@@ -169,6 +177,20 @@ class NodeSessions:
             done = _bytes_below(session.staged)
             return Progress(step, min(done, total), total, time.time())
         return session.progress
+
+
+def _size(session: NodeSession) -> tuple[int, int]:
+    """How many processes the session has, and the bytes of memory that its job holds (where its
+    cgroup counts them, else those of its processes)."""
+    known = census(session)
+    try:
+        members = [member.pid for member in known.members().values() if member.inside]
+    except Unavailable:
+        return 0, 0
+    memory = cgroup.memory_bytes(known.directories)
+    if memory is None:
+        memory = sum(map(tree.resident, members))
+    return len(members), memory
 
 
 def _remove(private_tmp: str) -> None:

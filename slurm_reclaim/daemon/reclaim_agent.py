@@ -26,6 +26,7 @@ from slurm_reclaim.config.load import digest, load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
@@ -103,7 +104,7 @@ async def serve(settings: Settings) -> None:
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
-    sessions = NodeSessions(config, node, records)
+    sessions = NodeSessions(config, node, records, NodeSamples(settings))
     facts = await asyncio.to_thread(FactFinder, config.agent.criu, store, digest(config))
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)

@@ -152,11 +152,8 @@ def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
 def _still_idle(order: Order, tree: Tree) -> None:
     """S5: the owner wins until the commit. The tree is frozen, so nothing can be missed here that
     came before; what comes later waits in a socket until the next life of the session."""
-    last = tree.last_activity()
-    if last > order.since:
-        raise CancelledByActivity("terminal input arrived while the session was being frozen")
-    if unread := tree.unread():
-        raise CancelledByActivity(f"a message arrived on {unread[0]} while the session was frozen")
+    if seen := tree.activity(order.since):
+        raise CancelledByActivity(f"{seen[0]} while the session was being frozen")
 
 
 def recover(

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu import command, images
@@ -17,7 +17,7 @@ from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.proc import blockers, sockets, steps, terminals, tree
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
-from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed
+from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed, Unavailable
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Credentials, Manifest, Part
 from slurm_reclaim.model.node_session import NodeSession
@@ -47,6 +47,7 @@ class SessionTree:
         self._note_worker = note_worker
         self._clocks = (0, 0)
         self._listening: list[str] = []
+        self._received: dict[int, int] = {}
         self._surroundings = Surroundings(session, config)
 
     # -- looking ------------------------------------------------------------------------------
@@ -85,11 +86,11 @@ class SessionTree:
     def memory(self) -> int:
         return blockers.memory(self._members()) + self._surroundings.output_bytes()
 
-    def last_activity(self) -> float:
-        return terminals.last_input(self._session.init)
-
-    def unread(self) -> Sequence[str]:
-        return sockets.unread(self._members(), self._root().pid)
+    def activity(self, since: float) -> Sequence[str]:
+        init = self._session.init
+        typed = ["terminal input arrived"] if terminals.input_since(init, since) else []
+        waiting = [f"input waits on {name}" for name in terminals.unread(init)]
+        return [*typed, *waiting, *sockets.arrived(self._members(), self._received)]
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -114,6 +115,9 @@ class SessionTree:
                 caps=caps,
                 keep=(fd,),
             )
+            # where that is not known `activity` can't tell either, and says so
+            with suppress(Unavailable):
+                self._received = sockets.received(members)
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
             done = self._work(entry, words, self._config.dump_timeout)
         if not done.ok:

@@ -7,14 +7,14 @@ The session shares the node's network namespace; /proc/PID/net tells of its TCP 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import sh
 
+from slurm_reclaim.adapters.proc import sockdiag
+from slurm_reclaim.adapters.proc.connections import to_elsewhere
 from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text
 from slurm_reclaim.model.blocker import Blocker
-
-_ESTABLISHED = "01"
 
 
 def _rows(pid: int, table: str) -> list[list[str]]:
@@ -94,19 +94,36 @@ def unix_peers(listing: str, own: dict[int, Process]) -> list[Blocker]:
     return found
 
 
-def unread(tree: list[Process], root: int) -> list[str]:
-    """Established TCP connections of the session with bytes that no process has read yet: what
-    arrived while the tree was frozen. Local addresses as /proc/net/tcp writes them."""
+def received(tree: Iterable[Process]) -> dict[int, int]:
+    """By inode, how many bytes each TCP connection of the session has got from elsewhere so far.
+    Raises Unavailable."""
+    return {each.inode: each.received for each in to_elsewhere(_tcp(tree)) if _connected(each)}
+
+
+def arrived(tree: Iterable[Process], before: Mapping[int, int]) -> list[str]:
+    """What came over TCP for a stopped session, as sentences: bytes that no process has read yet,
+    connections that nobody has accepted, and bytes received since `before` (see `received`), read
+    or not. Raises Unavailable."""
+    mine = _tcp(tree)
+    found = []
+    for each in mine:
+        if each.unread and each.state == sockdiag.LISTEN:
+            found.append(f"a connection to port {each.port} arrived")
+        elif each.unread:
+            found.append(f"a message arrived on {each}")
+    for each in to_elsewhere(mine):
+        if _connected(each) and each.received != before.get(each.inode, 0):
+            found.append(f"a message arrived on {each}")
+    return list(dict.fromkeys(found))
+
+
+def _connected(each: sockdiag.Tcp) -> bool:
+    return each.state != sockdiag.LISTEN and each.received >= 0
+
+
+def _tcp(tree: Iterable[Process]) -> list[sockdiag.Tcp]:
     own = of_processes(tree)
-    waiting = []
-    for table in ("tcp", "tcp6"):
-        for row in _rows(root, table):
-            if len(row) < 10 or row[3] != _ESTABLISHED or int(row[9]) not in own:
-                continue
-            received = int(row[4].split(":")[1], 16)
-            if received:
-                waiting.append(row[1])
-    return waiting
+    return [each for each in sockdiag.tcp() if each.inode in own] if own else []
 
 
 def listening(tree: list[Process], root: int) -> list[str]:

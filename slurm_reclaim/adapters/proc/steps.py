@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import os
 
+from slurm_reclaim.adapters.proc.cgroup import job_directory
 from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read
 from slurm_reclaim.model.blocker import Blocker
 
 _OURS = ("reclaim-relay", "reclaim-witness")
 
 
-def job_directory(cgroups: str) -> str:
-    """The job's own directory in a /proc/PID/cgroup text, whatever Slurm calls it: what stands
-    before `/step_`. Empty where there is none."""
-    for line in cgroups.split("\n"):
-        path = line.split(":", 2)[-1]
-        head, step, _ = path.partition("/step_")
-        if step:
-            return head
-    return ""
+def _job_directory(cgroups: str) -> str:
+    """The job's own directory in a /proc/PID/cgroup text; empty where there is none."""
+    paths = (line.split(":", 2)[-1] for line in cgroups.split("\n"))
+    return next((found for path in paths if (found := job_directory(path))), "")
 
 
 def outside(relay: int, init: int, uid: int) -> list[Blocker]:
     """A blocker for each process of `uid` that is in the job but not in the session."""
-    directory = job_directory(_cgroups(relay))
+    directory = _job_directory(_cgroups(relay))
     session = namespace(init, "pid")
     if not directory or not session:
         return []

@@ -1,25 +1,95 @@
-"""Terminals of a session: when somebody last typed."""
+"""Terminals of a session: when somebody last typed.
+
+The kernel writes the time of the last input that was read from a terminal into the atime of its
+slave, in whole seconds, and not again within the same 8 seconds (tty_update_time). Output moves
+the mtime only.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import termios
+from collections.abc import Iterable
 
 from slurm_reclaim.adapters.proc.tree import PROC
+
+GRAIN = 8  # seconds
+_UNIX98 = range(136, 144)  # major device numbers of /dev/pts/N
+_MOST = 4096  # terminals of one session
+
+
+def of_session(init: int) -> dict[str, float]:
+    """The atimes of the session's terminals, Unix seconds, by name. Raises OSError where the
+    session's /dev/pts can't be seen."""
+    found: dict[str, float] = {}
+    base = f"{PROC}/{init}/root/dev/pts"
+    with os.scandir(base) as entries:
+        for entry in entries:
+            if entry.name.isdigit() and len(found) < _MOST:
+                try:
+                    found[f"pts/{entry.name}"] = os.stat(entry.path).st_atime
+                except OSError:
+                    continue
+    return found
+
+
+def of_devices(devices: Iterable[int]) -> dict[str, float]:
+    """The atimes of terminals of the node (logins by ssh, `srun --pty`) by the device numbers
+    that /proc/PID/stat gives as tty_nr; those that are gone are left out."""
+    found = {}
+    for device in set(devices):
+        major, minor = os.major(device), os.minor(device)
+        if major not in _UNIX98:
+            continue
+        number = (major - _UNIX98.start) * 256 + minor
+        try:
+            facts = os.stat(f"/dev/pts/{number}")
+        except OSError:
+            continue
+        if facts.st_rdev == device:
+            found[f"login on pts/{number}"] = facts.st_atime
+    return found
 
 
 def last_input(init: int) -> float:
     """Unix seconds of the last input read on any terminal of the session's private devpts; 0 if
-    there is none. The kernel keeps these times to 8 seconds (tty_update_time)."""
-    last = 0.0
-    base = PROC / str(init) / "root/dev/pts"
+    there is none."""
     try:
-        names = os.listdir(base)
+        return max(of_session(init).values(), default=0.0)
     except OSError:
         return 0.0
-    for name in names:
-        if name.isdigit():
-            try:
-                last = max(last, os.stat(base / name).st_atime)
-            except OSError:
-                continue
-    return last
+
+
+def input_since(init: int, since: float) -> bool:
+    """Whether something may have been typed after `since`. Input in the same 8 seconds as earlier
+    input leaves no trace of its own, so that the whole of them counts."""
+    return last_input(init) // GRAIN >= since // GRAIN
+
+
+def unread(init: int) -> list[str]:
+    """Terminals of the session in which input waits that no process has read yet."""
+    waiting = []
+    try:
+        names = os.listdir(f"{PROC}/{init}/root/dev/pts")
+    except OSError:
+        return []
+    for name in sorted(filter(str.isdigit, names))[:_MOST]:
+        try:
+            # O_NOCTTY: an agent without controlling terminal must not get this one
+            fd = os.open(
+                f"{PROC}/{init}/root/dev/pts/{name}",
+                os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC,
+            )
+        except OSError:
+            continue
+        try:
+            (count,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+        except OSError:
+            count = 0
+        finally:
+            os.close(fd)
+        if count:
+            waiting.append(f"pts/{name}")
+    return waiting

@@ -17,6 +17,7 @@ from pathlib import Path
 from slurm_reclaim.model.checkpoint import Credentials
 
 PROC = Path("/proc")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,14 @@ def read(pid: int) -> Process | None:
         start=int(fields[19]),
         status=status,
     )
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that the process has in RAM, shared ones counted; 0 where it is gone."""
+    try:
+        return int(kernel_text(PROC / str(pid) / "statm").split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def members(init: int) -> list[Process]:

@@ -77,7 +77,7 @@ def test_typing_during_the_freeze_wins(tmp_path):
 
 def test_an_unread_message_wins(tmp_path):
     world = World(tmp_path)
-    world.tree.waiting = ["0100007F:22B8"]
+    world.tree.arrived = ["a message arrived on 127.0.0.1 port 8888"]
     assert hibernate(world, cancel_on_activity=True).outcome is Outcome.CANCELLED
     assert runs_on(world)
 

@@ -97,7 +97,7 @@ class _Tree:
         self.state = "running"
         self.found: list[Blocker] = []
         self.typed_at = 0.0
-        self.waiting: list[str] = []
+        self.arrived: list[str] = []
 
     def blockers(self) -> Sequence[Blocker]:
         self.world.step("blockers")
@@ -106,11 +106,10 @@ class _Tree:
     def memory(self) -> int:
         return 1000
 
-    def last_activity(self) -> float:
-        return self.typed_at
-
-    def unread(self) -> Sequence[str]:
-        return self.waiting
+    def activity(self, since: float) -> Sequence[str]:
+        assert self.state == "stopped", "what a running tree does next is not seen"
+        typed = ["terminal input arrived"] if self.typed_at > since else []
+        return [*typed, *self.arrived]
 
     def dump(self, staged: Path) -> None:
         self.world.step("dump")
