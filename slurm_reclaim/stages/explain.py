@@ -77,15 +77,11 @@ def _follows(session: Session, decision: Decision, terms: Terms, guard: Guard | 
     verb = "warned" if terms.action == "hibernate" else "told, and nothing else"
     if terms.mode == "shadow":
         verb = "logged as one that would be hibernated (mode shadow)"
-    if guard is not None and guard.name != "brake":
-        return (
-            f"not before {guard.reason}"
-            if decision.standing is Standing.IDLE
-            else (
-                f"{verb} {clock(decision.due)} at the earliest, if it stays quiet; {guard.name}: "
-                f"{guard.reason}"
-            )
-        )
     if guard is not None:
-        return f"nothing: the brake is on: {guard.reason}"
+        now_or_later = (
+            "nothing yet"
+            if decision.standing is Standing.IDLE
+            else (f"{verb} {clock(decision.due)} at the earliest")
+        )
+        return f"{now_or_later}; {guard.name}: {guard.reason}"
     return f"{verb} {clock(decision.due)} if it stays quiet"
