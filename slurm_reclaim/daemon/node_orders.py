@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
+from slurm_reclaim.adapters.proc import tree, wall
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
@@ -69,6 +71,8 @@ class NodeOrders:
             # Read right before the commit (node_hibernate); afterwards it has no meaning.
             session.cancelled = order.reason
             return self._result(order, Outcome.DONE, order.reason)
+        if order.verb is Verb.NOTIFY:
+            return await self._notify(order, session)
         async with self._room:
             if session.job_id in self._sessions.busy:
                 return self._result(order, Outcome.REFUSED, "the session is being worked on")
@@ -77,6 +81,18 @@ class NodeOrders:
                 return await self._long_work(order, session)
             finally:
                 self._sessions.busy.discard(session.job_id)
+
+    async def _notify(self, order: Order, session: NodeSession) -> Result:
+        """Waits for nobody: a warning must not queue behind other sessions' dumps."""
+        if order.restarts != session.restarts:
+            return self._result(order, Outcome.REFUSED, "it was meant for another incarnation")
+        if session.job_id in self._sessions.busy or session.living is not Living.RUNNING:
+            return self._result(order, Outcome.REFUSED, "the session is being worked on")
+        if not tree.same_process(session.init, session.init_start):
+            return self._result(order, Outcome.REFUSED, "the session has ended")
+        count = await asyncio.to_thread(wall.write, session.init, order.text)
+        reason = "" if count else "no terminal"
+        return replace(self._result(order, Outcome.DONE, reason), count=count)
 
     async def _long_work(self, order: Order, session: NodeSession) -> Result:
         if order.verb is Verb.HIBERNATE:

@@ -17,6 +17,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import Lock, take_lock
+from slurm_reclaim.adapters.notify.notices import Notices
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.scheduler import SlurmCommands
@@ -94,6 +95,7 @@ class Reclaimd:
             names=names,
             settings=settings_of(self.config, cluster),
             view=View(started=clock.now()),
+            notifier=Notices(lambda: self.config),
         )
         recover(desk)
         return Controller(desk)

@@ -1,0 +1,69 @@
+"""The texts that are used where a site has none of its own; etc/notices/ is made from them.
+
+A terminal shows subject and body, so a body is a few lines of at most 78 columns.
+"""
+
+from __future__ import annotations
+
+from slurm_reclaim.model.notice import NoticeKind
+
+TEXTS: dict[NoticeKind, str] = {
+    NoticeKind.WARNING: """\
+Subject: Session $job will be hibernated in $left, at $deadline
+
+Nothing was seen of you in job $job ($job_name) on $node for $idle.
+Its whole state will be saved to disk, so that others can use its resources.
+Nothing is lost, and it comes back as it was.
+
+Keep it running:  type in a terminal, run a cell, or: $keep
+Bring it back:    $restore
+Why:              $explain
+""",
+    NoticeKind.WITHDRAWN: """\
+Subject: Session $job stays: the warning is void
+
+Job $job ($job_name) on $node will not be hibernated now: $reason.
+There is nothing you need to do.
+""",
+    NoticeKind.HIBERNATED: """\
+Subject: Session $job is hibernated, and nothing is lost
+
+Job $job ($job_name) was saved to disk with everything in it. It is held in the
+queue under the same job id, and its resources are free for others.
+Why: $reason
+
+Bring it back as it was: $restore
+""",
+    NoticeKind.NOT_HIBERNATED: """\
+Subject: Session $job was not hibernated and runs on
+
+Job $job ($job_name) on $node was to be hibernated, and that did not work: $reason.
+It runs on as before. There is nothing you need to do.
+""",
+    NoticeKind.BLOCKED: """\
+Subject: Session $job is idle and can't be hibernated
+
+Nothing was seen of you in job $job ($job_name) on $node for $idle. It can't be
+saved to disk: $reason.
+It runs on. If you are done with it, please end it: scancel $job
+""",
+    NoticeKind.IDLE: """\
+Subject: Session $job is idle
+
+Nothing was seen of you in job $job ($job_name) on $node for $idle.
+Nothing will be done about it, but others may be waiting for what it holds.
+
+If you want to go on later:  reclaim hibernate $job  and then  $restore
+If you are done with it:     scancel $job
+""",
+    NoticeKind.BRAKE: """\
+Subject: slurm-reclaim on $cluster hibernates nothing any more
+
+The brake was pulled: $reason.
+Idle sessions are neither warned nor hibernated until it is released; what
+owners ask for is still done.
+
+Look:     reclaim events
+Release:  reclaim brake --release
+""",
+}

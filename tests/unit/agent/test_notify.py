@@ -1,0 +1,74 @@
+"""The order `notify`: never behind long work, never to another incarnation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.records import SessionRecords
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.node_orders import MOST_AT_ONCE, NodeOrders
+from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
+
+
+class Clock:
+    def now(self) -> float:
+        return time.time()
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> NodeOrders:
+    sessions = NodeSessions(Config(), "n1", SessionRecords(tmp_path))
+    sessions.sessions[7] = NodeSession(
+        7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
+        init_start=tree.start_time(os.getpid()),
+    )  # fmt: skip
+    return NodeOrders(sessions, None, None, Clock())  # type: ignore[arg-type]  # not asked
+
+
+async def carried_out(orders: NodeOrders, **changes: Any) -> Result:
+    values = {"id": "o", "verb": Verb.NOTIFY, "session": "c/7", "job_id": 7, "restarts": 1,
+              "reason": "warning", "text": "soon\n"}  # fmt: skip
+    orders.take(Order(**{**values, **changes}))
+    for _ in range(100):
+        if "o" in orders.results:
+            return orders.results["o"]
+        await asyncio.sleep(0.02)
+    raise AssertionError("no result")
+
+
+async def test_without_a_terminal_it_is_done_and_counts_none(orders: NodeOrders) -> None:
+    result = await carried_out(orders)  # this process has no devpts of its own
+    assert (result.outcome, result.count, result.reason) == (Outcome.DONE, 0, "no terminal")
+
+
+async def test_it_does_not_wait_for_long_work(orders: NodeOrders) -> None:
+    for _ in range(MOST_AT_ONCE):
+        await orders._room.acquire()
+    assert (await carried_out(orders)).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda o: o._sessions.busy.add(7), "the session is being worked on"),
+        (lambda o: setattr(o._sessions.get(7), "living", Living.DUMPING),
+         "the session is being worked on"),
+        (lambda o: setattr(o._sessions.get(7), "restarts", 2),
+         "it was meant for another incarnation"),
+        (lambda o: setattr(o._sessions.get(7), "init_start", 1), "the session has ended"),
+        (lambda o: o._sessions.sessions.clear(), "no such session on this node"),
+    ],
+)  # fmt: skip
+async def test_refused(orders: NodeOrders, spoil: Any, reason: str) -> None:
+    spoil(orders)
+    result = await carried_out(orders)
+    assert (result.outcome, result.reason, result.count) == (Outcome.REFUSED, reason, 0)
