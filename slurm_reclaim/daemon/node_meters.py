@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+from slurm_reclaim.adapters.gpu.meter import gpu_meter
 from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.adapters.proc.connections import Connections
 from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter, NetworkMeter, TerminalMeter
@@ -31,6 +32,7 @@ KINDS: tuple[Callable[[NodeSession, Config], Meter | None], ...] = (
     lambda session, _: IoMeter(census(session)),
     lambda session, _: NetworkMeter(census(session), session.init, session.uid, _CONNECTIONS),
     lambda session, _: TerminalMeter(census(session), session.init),
+    gpu_meter,
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.transport import lines
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 FRESH_LAST_PID = 299
 START_PATIENCE = 2.0
+MOST_TOLD = 100
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
@@ -75,6 +77,8 @@ class NodeStarts:
         self._facts = facts
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        # What the plugin told of jobs whose reclaim-init has not attached yet.
+        self._told: dict[int, dict[str, str]] = {}
 
     # -- start --------------------------------------------------------------------------------
 
@@ -91,7 +95,14 @@ class NodeStarts:
         except ReclaimError as error:
             self._sessions.note("job-started-unmanaged", error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
+        if answer["mode"] != "ignore":
+            self._tell(job_id, message)
         return answer
+
+    def _tell(self, job_id: int, message: dict[str, str]) -> None:
+        self._told[job_id] = message
+        for oldest in list(self._told)[:-MOST_TOLD]:
+            del self._told[oldest]
 
     async def _decide(self, job_id: int, uid: int, message: dict[str, str]) -> dict[str, str]:
         images, trouble = [], ""
@@ -162,13 +173,17 @@ class NodeStarts:
         job_id = lines.number(message, "job")
         known = self._sessions.get(job_id)
         start = tree.start_time(init)
+        told = self._told.pop(job_id, None)
         if known is not None and known.init == init and known.init_start == start:
             known.held = message.get("held") == "1"
+            if not known.gpus_told:
+                known.gpus, known.gpus_told = grant(message, told), True
             self._sessions.put(known, link)
             if job_id not in self._sessions.busy and known.living in _UNFINISHED:
                 self._spawn(self._recover(known))
             return
         session = self._new(message, init, start)
+        session.gpus, session.gpus_told = grant(message, told), True
         self._sessions.put(session, link)
         if session.living is Living.WAITING:
             self._spawn(self._restore(session))

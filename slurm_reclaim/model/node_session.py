@@ -10,13 +10,34 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Progress
 
 
+@dataclass(frozen=True, slots=True)
+class GpuGrant:
+    """The GPUs that Slurm gave a job on this node. `reachable`: minor numbers of the cards that the
+    job's processes can open; `present`: how many device files there are; `granted`: how many whole
+    cards Slurm counts for it (0: none, it has shares); `shared`: "shard", "mps" or "unknown" where
+    other jobs may be on the same cards."""
+
+    reachable: tuple[int, ...]
+    present: int
+    granted: int
+    shared: str = ""
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the cards it can open are the cards it was given."""
+        if self.granted:
+            return 0 < len(self.reachable) <= self.granted
+        return 0 < len(self.reachable) < self.present or self.present == 1
+
+
 @dataclass(slots=True)
 class NodeSession:
     """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good.
     `child` is the batch script of a fresh start (0 after a restore), `root` the inner PID of the
     tree's root. `stopped` are inner PIDs that the user had stopped before we froze the tree;
     `cancelled`: why a hibernation at work shall come to nothing; `staged` is where a dump at work
-    writes; `worker` the CRIU at work."""
+    writes; `worker` the CRIU at work. With `gpus_told`, `gpus` None means that the job has none; a
+    session from before an upgrade was not asked."""
 
     job_id: int
     uid: int
@@ -46,4 +67,6 @@ class NodeSession:
     worker_start: int = 0
     reason: str = ""
     blockers: tuple[Blocker, ...] = ()
+    gpus: GpuGrant | None = None
+    gpus_told: bool = False
     progress: Progress = field(default_factory=Progress)

@@ -10,6 +10,7 @@ static const char *const PASSED[] = {
 	"SLURM_CLUSTER_NAME", "SLURM_JOB_NAME",	  "SLURM_JOB_USER",    "SLURM_JOB_ACCOUNT",
 	"SLURM_JOB_PARTITION", "SLURM_JOB_QOS",	  "SLURM_JOB_NUM_NODES", "SLURM_JOB_GPUS",
 	"SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_HET_SIZE",
+	"SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
 };
 
 static void add_variable(struct message *facts, const char *name, size_t length,

@@ -71,6 +71,9 @@ int prepare_mounts(const struct settings *settings, struct fault *fault);
 /* tmp.c */
 int private_tmp(const struct settings *settings, struct fault *fault);
 
+/* gpus.c: `gpus` and `gpu_files`, minor numbers with commas. */
+void tell_gpus(struct message *message);
+
 /* tree.c */
 void tree_reap(struct session *session);
 void tree_exited(struct session *session, int status);

@@ -54,6 +54,7 @@ static void greet(struct session *session)
 	message_addf(&hello, "child", "%d", (int)tree->child);
 	message_addf(&hello, "held", "%d", tree->held);
 	message_addf(&hello, "root", "%d", (int)tree->root);
+	tell_gpus(&hello);
 	send_message(session, &hello);
 }
 

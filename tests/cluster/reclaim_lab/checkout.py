@@ -42,13 +42,15 @@ def copy_to(place: Path, names: list[str]) -> None:
         (place / "README.md").touch()  # named in pyproject.toml: without it no wheel is built
 
 
-def project_table(table: str, key: str) -> list[str]:
+def project_table(*keys: str) -> list[str]:
     """A list from pyproject.toml."""
     path = CHECKOUT / "pyproject.toml"
     if not path.exists():
         return []
     try:
-        value = tomllib.loads(path.read_text()).get(table, {}).get(key, [])
+        value = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise LabError(f"pyproject.toml: {error}") from error
-    return [str(word) for word in value]
+    for key in keys[:-1]:
+        value = value.get(key, {})
+    return [str(word) for word in value.get(keys[-1], [])]

@@ -65,8 +65,8 @@ class Cluster:
             before.nodes if nodes is None else nodes, before.gpus if gpus is None else gpus
         )
         wanted = node_names(after.nodes)
-        lowers = install.base_layers()
-        tree = Tree(install.installed_layers(lowers), self._files(after))
+        lowers = install.base_layers(after.gpus)
+        tree = Tree(install.installed_layers(lowers, after.gpus), self._files(after))
         for node in self._recorded():
             # Layers and devices are given at boot; a node that is not wanted any more goes.
             if node.name not in wanted or not self._booted_with(node, lowers, after):
@@ -97,10 +97,10 @@ class Cluster:
         running = [node for node in self.nodes() if node.init()]
         if not running:
             raise LabError(f"lab {self.places.name} is not up")
-        lowers = install.base_layers()
+        lowers = install.base_layers(settings.gpus)
         if not all(self._booted_with(node, lowers, settings) for node in running):
             raise LabError("the image changed (new dependencies?): run `lab up`, it reboots nodes")
-        tree = Tree(install.installed_layers(lowers), self._files(settings))
+        tree = Tree(install.installed_layers(lowers, settings.gpus), self._files(settings))
         self._bring_up(running, lowers, settings, tree)
         self._tell_troubles()
 

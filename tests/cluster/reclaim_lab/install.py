@@ -72,6 +72,17 @@ STEPS = [
     ),
 ]
 
+# Only with --gpus: below the real nvidia-ml-py of the agent's environment.
+GPU_STEP = Step(
+    "simulated-gpu",
+    "tests/gpu/Makefile",
+    ("tests/gpu",),
+    """
+    make -s -C tests/gpu
+    make -s -C tests/gpu install LIBDIR="/usr/lib/$(gcc -print-multiarch)"
+    """,
+)
+
 _CONTROLLER_ONLY = ("usr/sbin/reclaimd", "etc/systemd/system/reclaimd.service")
 _COMPUTE_ONLY = ("usr/sbin/reclaim-agent", "etc/systemd/system/reclaim-agent.service")
 
@@ -105,7 +116,7 @@ job_name = ["spawner-jupyterhub"]
 """
 
 
-def base_layers() -> list[Path]:
+def base_layers(gpus: int) -> list[Path]:
     """Lower layers of every node, topmost first."""
     dependencies = checkout.project_table("project", "dependencies")
     build_requires = checkout.project_table("build-system", "requires")
@@ -114,13 +125,17 @@ def base_layers() -> list[Path]:
         image.jupyter_layer,
         image.base_root,
     ]
-    return _at_once(makers)
+    made = _at_once(makers)
+    if gpus:
+        extra = checkout.project_table("project", "optional-dependencies", "gpu")
+        made.insert(0, image.extra_layer("gpu", extra, made[0]))
+    return made
 
 
-def installed_layers(lowers: list[Path]) -> list[Path]:
+def installed_layers(lowers: list[Path], gpus: int) -> list[Path]:
     """Only what the installation adds, to be laid over a node's disk."""
     makers: list[Callable[[], Path]] = []
-    for step in STEPS:
+    for step in [*STEPS, GPU_STEP] if gpus else STEPS:
         if (CHECKOUT / step.needs).exists():
             makers.append(lambda step=step: _installed(step, lowers))  # type: ignore[misc]
         else:

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from reclaim_lab import kernel
+from reclaim_lab import gpus, kernel
 
 CHARACTER_DEVICES = {
     "null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9),
@@ -120,6 +120,9 @@ def _mount_all(spec: BootSpec) -> None:
     os.rmdir("/old")
     _check_root()
     os.makedirs("/run/lock", exist_ok=True)
+    if spec.gpus:
+        os.makedirs(os.path.dirname(gpus.SCRIPT))
+        Path(gpus.SCRIPT).write_text(gpus.idle(spec.node, spec.gpus))
 
 
 def _check_root() -> None:

@@ -9,10 +9,15 @@ from reclaim_lab.places import address, node_names
 # onto the real ones in turn, for cpusets and affinity, too.
 CPUS_PER_NODE = 4
 MEMORY_PER_NODE = 8000
+SHARDS_PER_GPU = 4
 
 
 def slurm_conf(cluster: str, nodes: int, gpus: int) -> str:
-    gres = f" Gres=gpu:simulated:{gpus}" if gpus else ""
+    gres, types = "", "gpu"
+    if gpus:
+        # Parts of GPUs, too: Slurm gives a card to jobs that want all of it or to those that share.
+        shards = f"shard:{SHARDS_PER_GPU * gpus},mps:{100 * gpus}"
+        gres, types = f" Gres=gpu:simulated:{gpus},{shards}", "gpu,shard,mps"
     return f"""# Written by tests/cluster/lab.
 ClusterName={cluster}
 SlurmctldHost=ctl
@@ -40,7 +45,7 @@ PlugStackConfig=/etc/slurm/plugstack.conf
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=512
-GresTypes=gpu
+GresTypes={types}
 # The nodes are shares of one machine and count its CPUs and memory more than once.
 SlurmdParameters=config_overrides
 
@@ -104,8 +109,15 @@ def cgroup_conf(gpus: int) -> str:
 def gres_conf(gpus: int) -> str:
     if not gpus:
         return "# Written by tests/cluster/lab: no GPUs.\n"
-    files = f"/dev/nvidia[0-{gpus - 1}]" if gpus > 1 else "/dev/nvidia0"
-    return f"# Written by tests/cluster/lab.\nName=gpu Type=simulated File={files}\n"
+    # Backwards, as it may be on a real node: who takes Slurm's numbers for those of the files, or for
+    # NVML's, finds the wrong card.
+    cards = "".join(
+        f"Name=gpu Type=simulated File=/dev/nvidia{number}\n" for number in reversed(range(gpus))
+    )
+    return (
+        f"# Written by tests/cluster/lab.\n{cards}"
+        f"Name=shard Count={SHARDS_PER_GPU * gpus}\nName=mps Count={100 * gpus}\n"
+    )
 
 
 def hosts(nodes: int) -> str:

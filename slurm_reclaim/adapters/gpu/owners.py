@@ -1,0 +1,57 @@
+"""Whose the processes on a card are. NVML gives PIDs as the agent sees them."""
+
+from __future__ import annotations
+
+from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.steps import job_directory
+
+
+class Owners:
+    """Looked up once for each PID: make a new one for each reading."""
+
+    def __init__(self, init: int, relay: int) -> None:
+        self._session = tree.namespace(init, "pid")
+        self._job = job_directory(_cgroups(relay))
+        self._known: dict[int, str] = {}
+
+    def of(self, pid: int) -> str:
+        """`job` (the session's or another step's), `zombie` (the job's, but dead), `gone`, or
+        `foreign`."""
+        if pid not in self._known:
+            self._known[pid] = self._look(pid)
+        return self._known[pid]
+
+    def name(self, pid: int) -> str:
+        try:
+            comm = tree.kernel_text(tree.PROC / str(pid) / "comm").rstrip("\n")
+        except OSError:
+            return f"(pid {pid}, gone)"
+        dead = ", zombie" if self._dead(pid) else ""
+        return f"{comm} (pid {pid}{dead})"
+
+    def _look(self, pid: int) -> str:
+        namespace = tree.namespace(pid, "pid")
+        if not namespace and not (tree.PROC / str(pid)).exists():
+            return "gone"
+        dead = self._dead(pid)
+        # A zombie has left its cgroup on v2 and may show no namespace.
+        ours = bool(self._session) and namespace == self._session
+        if not ours and self._job:
+            ours = job_directory(_cgroups(pid)) == self._job
+        if not ours:
+            return "foreign"
+        return "zombie" if dead else "job"
+
+    def _dead(self, pid: int) -> bool:
+        try:
+            stat = tree.kernel_text(tree.PROC / str(pid) / "stat")
+        except OSError:
+            return True
+        return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def _cgroups(pid: int) -> str:
+    try:
+        return tree.kernel_text(tree.PROC / str(pid) / "cgroup")
+    except OSError:
+        return ""
