@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_reclaim.adapters.proc import tree
-from slurm_reclaim.adapters.proc.steps import job_directory
+from slurm_reclaim.adapters.proc.steps import job_of
 
 
 class Owners:
@@ -11,7 +11,7 @@ class Owners:
 
     def __init__(self, init: int, relay: int) -> None:
         self._session = tree.namespace(init, "pid")
-        self._job = job_directory(_cgroups(relay))
+        self._job = job_of(relay)
         self._known: dict[int, str] = {}
 
     def of(self, pid: int) -> str:
@@ -37,7 +37,7 @@ class Owners:
         # A zombie has left its cgroup on v2 and may show no namespace.
         ours = bool(self._session) and namespace == self._session
         if not ours and self._job:
-            ours = job_directory(_cgroups(pid)) == self._job
+            ours = job_of(pid) == self._job
         if not ours:
             return "foreign"
         return "zombie" if dead else "job"
@@ -48,10 +48,3 @@ class Owners:
         except OSError:
             return True
         return stat.rpartition(")")[2].split()[0] in "ZX"
-
-
-def _cgroups(pid: int) -> str:
-    try:
-        return tree.kernel_text(tree.PROC / str(pid) / "cgroup")
-    except OSError:
-        return ""

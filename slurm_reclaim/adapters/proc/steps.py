@@ -14,15 +14,15 @@ from slurm_reclaim.model.blocker import Blocker
 _OURS = ("reclaim-relay", "reclaim-witness")
 
 
-def _job_directory(cgroups: str) -> str:
-    """The job's own directory in a /proc/PID/cgroup text; empty where there is none."""
-    paths = (line.split(":", 2)[-1] for line in cgroups.split("\n"))
+def job_of(pid: int) -> str:
+    """The cgroup directory of the job that `pid` belongs to; empty where there is none."""
+    paths = (line.split(":", 2)[-1] for line in _cgroups(pid).split("\n"))
     return next((found for path in paths if (found := job_directory(path))), "")
 
 
 def outside(relay: int, init: int, uid: int) -> list[Blocker]:
     """A blocker for each process of `uid` that is in the job but not in the session."""
-    directory = _job_directory(_cgroups(relay))
+    directory = job_of(relay)
     session = namespace(init, "pid")
     if not directory or not session:
         return []
