@@ -201,8 +201,11 @@ async def test_keep_while_it_is_being_saved_stops_it(life: Any) -> None:
         one.world.heard(one.node, _report(one))
     assert one.state is State.HIBERNATING
     await requests.keep(one.stand.desk, one.stand.alice, "7", 3600)
-    verbs = [order.verb.value for order in one.stand.desk.orders.of_node("n1")]
-    assert verbs == ["hibernate", "cancel"]
+    hibernate, cancel = one.stand.desk.orders.of_node("n1")
+    assert (hibernate.verb.value, cancel.verb.value) == ("hibernate", "cancel")
+    assert hibernate.cancel_on_activity
+    (before_last, *_), _ = one.stand.desk.evidence[one.stand.session().id].recent[-2:]
+    assert hibernate.since == before_last, "the sample that the decision rests on"
     await one.stand.until(State.ACTIVE)
     await one.pass_time(300)
     assert one.state is State.ACTIVE
@@ -334,6 +337,19 @@ async def test_a_controller_that_was_away_at_the_deadline_warns_anew(life: Any) 
     assert one.stand.session().warned.deadline > one.world.time
     assert one.stand.post.kinds()[-1] == "warning"
     assert "deadline-passed" not in one.kinds()
+
+
+async def test_also_where_it_was_away_only_for_a_moment(life: Any) -> None:
+    one = await life().warned()
+    deadline = one.stand.session().warned.deadline
+    while one.world.time < deadline - 15:
+        await one.stand.turn(5)
+    one.world.time = deadline + 5
+    await one.stand.reboot()
+    one.stand.desk.view.started = one.world.time
+    await one.pass_time(60)
+    assert "deadline-passed" not in one.kinds()
+    assert one.stand.post.kinds() == ["warning", "withdrawn", "warning"]
 
 
 async def test_the_clock_goes_on_over_a_restart(life: Any) -> None:
