@@ -26,7 +26,7 @@ class Clock:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> NodeOrders:
-    sessions = NodeSessions(Config(), "n1", SessionRecords(tmp_path))
+    sessions = NodeSessions(Config(), "n1", SessionRecords(tmp_path), None)  # type: ignore[arg-type]
     sessions.sessions[7] = NodeSession(
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
