@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from slurm_reclaim import errors
+from slurm_reclaim.adapters.notify.builtin import TEXTS
 from slurm_reclaim.config import render
 from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 
@@ -144,12 +146,14 @@ RENDERED: dict[str, Callable[[], str]] = {
     "docs/configuration.md": render.page,
     "docs/errors.md": error_page,
     "docs/lifecycle.md": lifecycle,
+    **{f"etc/notices/{kind.value}.txt": partial(str, text) for kind, text in TEXTS.items()},
 }
 
 
 def main() -> None:
     for name, make in RENDERED.items():
         text = make()
+        (ROOT / name).parent.mkdir(exist_ok=True)
         if not (ROOT / name).exists() or (ROOT / name).read_text() != text:
             (ROOT / name).write_text(text)
             sys.stdout.write(f"wrote {name}\n")

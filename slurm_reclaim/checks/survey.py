@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurm_reclaim.checks import agent, control, criu, kernel, nodes, plugin, settings, slurm, store
+from slurm_reclaim.checks import (
+    agent,
+    control,
+    criu,
+    kernel,
+    nodes,
+    notices,
+    plugin,
+    settings,
+    slurm,
+    store,
+)
 from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.load import Loaded
@@ -17,12 +28,13 @@ from slurm_reclaim.model.status import Status
 @dataclass(frozen=True)
 class Ways:
     """How to get at what is checked: `load` reads the configuration, `ask` asks reclaimd, `codec`
-    is the way to munged."""
+    is the way to munged, `channels` look at the ways to people."""
 
     host: Host
     load: Callable[[], Loaded]
     ask: Callable[[], Status]
     codec: control.Codec
+    channels: notices.Channels
     version: str
 
 
@@ -40,6 +52,7 @@ def survey(ways: Ways) -> list[Check]:
     checks += found
     if slurm_settings:
         checks.append(slurm.account(host, config))
+    checks += notices.judge(host, config, ways.channels)
     return checks + _this_node(host, config, slurm_settings) + _all_nodes(status, config, ways)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import click
 
 from slurm_reclaim import __version__
 from slurm_reclaim.checks.host import Host
+from slurm_reclaim.checks.notices import Channels
 from slurm_reclaim.checks.result import Check, Verdict
 from slurm_reclaim.checks.survey import Ways, survey
 from slurm_reclaim.cli.app import App, json_option, pass_app
@@ -33,6 +35,7 @@ def command(context: click.Context, app: App) -> None:
             load=lambda: load_with_origins(app.config_path),
             ask=lambda: app.ask(lambda c: c.get("/v1/status", Status)),
             codec=app.codec(),
+            channels=channels(),
             version=__version__,
         )
     )
@@ -58,6 +61,19 @@ def command(context: click.Context, app: App) -> None:
         app.output.text(", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v]))
     if counts[Verdict.FAILED]:
         context.exit(FAILED)
+
+
+def channels() -> Channels:
+    """The ways to people as reclaimd has them; imported here, for they are slow to load."""
+    from slurm_reclaim.adapters.notify import hook, mail, texts, trust, webhook
+
+    return Channels(
+        greet=lambda settings: asyncio.run(mail.greet(settings)),
+        secret=trust.secret,
+        hooks=hook.find,
+        texts=texts.mistakes,
+        origin=webhook.shown,
+    )
 
 
 def _row(check: Check) -> tuple[str, ...]:

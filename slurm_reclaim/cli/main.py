@@ -22,6 +22,7 @@ _COMMANDS = {
     "explain": "explain",
     "events": "events",
     "brake": "brake",
+    "notice": "notice",
     "check": "check",
     "config": "config",
 }

@@ -181,18 +181,24 @@ def convert(entry: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
     if get_origin(kind) is list:
         if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
             raise Complaint('expected a list of texts, such as ["gpu", "a100*"]')
+        for each in value:
+            _check_choice(entry, each)
         return list(value)
     kind = plain(kind)
     result = _SCALARS[kind](value)
-    choices = entry.metadata["choices"]
-    if choices and result not in choices:
-        near = difflib.get_close_matches(str(result), choices, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise Complaint(f"{result!r} is none of {', '.join(choices)}{meant}")
+    _check_choice(entry, result)
     if kind is schema.Path and not result and default(entry):
         raise Complaint("must not be empty")
     _check_bounds(entry, kind, result)
     return result
+
+
+def _check_choice(entry: dataclasses.Field[Any], value: Any) -> None:
+    choices = entry.metadata["choices"]
+    if choices and value not in choices:
+        near = difflib.get_close_matches(str(value), choices, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise Complaint(f"{value!r} is none of {', '.join(choices)}{meant}")
 
 
 def _check_bounds(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:

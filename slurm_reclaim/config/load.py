@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from blake3 import blake3
 
-from slurm_reclaim.config import source
+from slurm_reclaim.config import notices, source
 from slurm_reclaim.config.build import Building, absorb, finish
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule
 from slurm_reclaim.config.source import Key
@@ -65,7 +65,12 @@ def contradictions(config: Config) -> list[str]:
         )
     if config.cost.shortest > config.cost.longest:
         found.append("cost.shortest: must not be larger than cost.longest")
-    return [*found, *_unreadable_times(config), *_unknown_signals(config)]
+    return [
+        *found,
+        *_unreadable_times(config),
+        *_unknown_signals(config),
+        *notices.contradictions(config.notice),
+    ]
 
 
 def _unreadable_times(config: Config) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _sample_settings(kind: type) -> list[str]:
     for name, (entry, hint) in settings(kind).items():
         lines = textwrap.wrap(entry.metadata["doc"], 96)
         if entry.metadata["choices"]:
-            lines.append("one of: " + ", ".join(entry.metadata["choices"]))
+            lines.append(f"{_choose(hint)}: {', '.join(entry.metadata['choices'])}")
         if entry.metadata["example"]:
             lines.append(f"example: {_example(entry, hint)}")
         comment = "\n".join(f"## {line}" for line in lines)
@@ -86,6 +86,10 @@ def _sample_settings(kind: type) -> list[str]:
         shown = _example(entry, hint) if value is None else literal(hint, value)
         blocks.append(f"{comment}\n# {name} = {shown}\n")
     return blocks
+
+
+def _choose(kind: Any) -> str:
+    return "any of" if get_origin(kind) is list else "one of"
 
 
 def _example(entry: dataclasses.Field[Any], kind: Any) -> str:
@@ -108,7 +112,11 @@ def _page_table(kind: type) -> str:
     for name, (entry, hint) in settings(kind).items():
         doc = entry.metadata["doc"].replace("|", "\\|")
         if entry.metadata["choices"]:
-            doc += " One of " + ", ".join(f"`{c}`" for c in entry.metadata["choices"]) + "."
+            doc += (
+                f" {_choose(hint).capitalize()} "
+                + ", ".join(f"`{c}`" for c in entry.metadata["choices"])
+                + "."
+            )
         if entry.metadata["example"]:
             doc += f" Example: `{_example(entry, hint)}`."
         rows.append(f"| `{name}` | {_TYPE_WORDS[plain(hint)]} | {_default(hint, entry)} | {doc} |")

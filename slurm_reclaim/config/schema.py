@@ -10,9 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
+from slurm_reclaim.model.notice import Channel
+
 Seconds = NewType("Seconds", float)
 Bytes = NewType("Bytes", int)
 Path = NewType("Path", str)
+
+CHANNELS = tuple(channel.value for channel in Channel)
 
 
 def setting(
@@ -273,11 +277,13 @@ class Notices:
 
     channels: list[str] = setting(
         ["terminal", "comment"],
-        "Ways that are tried: terminal, comment (squeue), mail, webhook, hook.",
+        "Ways that are tried; comment is what squeue shows.",
+        choices=CHANNELS,
     )
     enough: list[str] = setting(
         ["terminal", "mail", "webhook", "hook"],
         "Without a confirmed delivery by one of these nothing is hibernated.",
+        choices=CHANNELS,
     )
     texts: Path = setting(
         Path("/etc/slurm-reclaim/notices"), "Directory of the texts; missing ones are built in."

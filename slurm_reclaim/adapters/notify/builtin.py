@@ -1,4 +1,5 @@
-"""The texts that are used where a site has none of its own; etc/notices/ is made from them.
+"""The texts that are used where a site has none of its own; etc/notices/ is made from them
+(`make docs`).
 
 A terminal shows subject and body, so a body is a few lines of at most 78 columns.
 """

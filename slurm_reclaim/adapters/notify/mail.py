@@ -30,6 +30,9 @@ from slurm_reclaim.model.printable import line
 
 Said = TypeVar("Said")
 
+# Python breaks a long subject right after its name, which some readers show as a leading space.
+_HEADERS = WIRE.clone(max_line_length=900)
+
 # What a user name may hold to become part of an address. Narrower than RFC 5322: what is left out
 # (spaces, quotes, commas, @, <>) is what adds recipients.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
@@ -121,7 +124,7 @@ async def _talk(settings: Notices, to: list[str], mail: EmailMessage) -> dict[st
     SMTPRecipientsRefused where it took none."""
 
     async def hand_over(client: aiosmtplib.SMTP) -> dict[str, str]:
-        refused, _ = await client.sendmail(sender(settings)[1], to, mail.as_bytes())
+        refused, _ = await client.sendmail(sender(settings)[1], to, mail.as_bytes(policy=_HEADERS))
         return {who: f"{said.code} {said.message}" for who, said in refused.items()}
 
     return await _connected(settings, hand_over)

@@ -14,10 +14,15 @@ MOST_SECRET = 4096  # bytes
 
 def owners(user: str) -> set[int]:
     """Root, and the account reclaimd runs as where there is one."""
+    return {0, _uid(user)} - {-1}
+
+
+def _uid(user: str) -> int:
+    """-1: there is no such account."""
     try:
-        return {0, pwd.getpwnam(user).pw_uid}
+        return pwd.getpwnam(user).pw_uid
     except KeyError:
-        return {0}
+        return -1
 
 
 def culprit(path: Path, owners: set[int]) -> str:
@@ -32,8 +37,9 @@ def culprit(path: Path, owners: set[int]) -> str:
     return ""
 
 
-def secret(path: str, owners: set[int]) -> bytes:
-    """The content of a secret file, without the line end. Raises ValueError with what is wrong."""
+def secret(path: str, user: str) -> bytes:
+    """The content of a file that only `user` may read, without the line end. Raises ValueError
+    with what is wrong."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -42,8 +48,8 @@ def secret(path: str, owners: set[int]) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path} is no regular file")
-        if status.st_uid not in owners:
-            raise ValueError(f"{path} belongs to uid {status.st_uid}; it must be controller.user's")
+        if status.st_uid != _uid(user):
+            raise ValueError(f"{path} belongs to uid {status.st_uid}; chown it to {user}")
         if status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
             raise ValueError(f"{path} is {mode:04o}; nobody but its owner may read it (chmod 0600)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import os
 import ssl
 import time
 
@@ -59,8 +60,8 @@ async def _post(config: Config, body: bytes, now: int) -> str:
     settings = config.notice
     headers = {"Content-Type": "application/json", "User-Agent": "slurm-reclaim"}
     if settings.webhook_secret:
-        owners = await asyncio.to_thread(trust.owners, config.controller.user)
-        key = trust.secret(settings.webhook_secret, owners)
+        user = config.controller.user
+        key = await asyncio.to_thread(trust.secret, settings.webhook_secret, user)
         headers[SIGNATURE] = sign(key, body, now)
     timeout = aiohttp.ClientTimeout(total=settings.timeout)
     trusted = ssl.create_default_context() if settings.webhook.startswith("https:") else True
@@ -90,5 +91,8 @@ def _words(problem: Exception) -> str:
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {problem.certificate_error}"
     if isinstance(problem, aiohttp.ClientConnectorError):
-        return problem.os_error.strerror or str(problem.os_error)
+        # asyncio puts the address in the place of the system's words.
+        number = problem.os_error.errno or 0
+        known = number > 0 and not isinstance(problem, aiohttp.ClientConnectorDNSError)
+        return os.strerror(number) if known else str(problem.os_error)
     return str(problem) or type(problem).__name__

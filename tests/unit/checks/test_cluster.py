@@ -10,6 +10,7 @@ import pytest
 from slurm_reclaim.checks import control, nodes, survey
 from slurm_reclaim.checks.host import Host, Ran
 from slurm_reclaim.checks.result import Check, Verdict
+from slurm_reclaim.cli.check import channels as real
 from slurm_reclaim.config.load import digest, load_with_origins
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.errors import (
@@ -172,7 +173,7 @@ def survey_with(path: Path, answer: Status | ReclaimError = STATUS) -> list[Chec
         return answer
 
     ways = survey.Ways(
-        Elsewhere(), lambda: load_with_origins(str(path)), ask, StandInMunge(), "1.0"
+        Elsewhere(), lambda: load_with_origins(str(path)), ask, StandInMunge(), real(), "1.0"
     )
     return survey.survey(ways)
 
