@@ -22,6 +22,8 @@ _COMMANDS = {
     "explain": "explain",
     "events": "events",
     "brake": "brake",
+    "replay": "replay",
+    "score": "score",
     "check": "check",
     "config": "config",
 }
