@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Literal
@@ -107,14 +107,30 @@ def read(path: str) -> Iterator[Entry]:
 
 def write(path: str, entries: Iterable[Entry], *, level: int = 10) -> None:
     """Compressed where the name ends in .zst. Raises TraceError."""
+    with writing(path, level=level) as put:
+        for entry in entries:
+            put((entry,))
+
+
+@contextmanager
+def writing(path: str, *, level: int = 10) -> Iterator[Callable[[Iterable[Entry]], None]]:
+    """A file that grows: what it is called with can be read when the call is over, unless it is
+    compressed, where that is so for what was written some time ago. Raises TraceError."""
     try:
         with open(path, "wb") as file:
-            if not path.endswith(".zst"):
-                file.writelines(line(entry) for entry in entries)
-                return
-            with zstandard.ZstdCompressor(level=level).stream_writer(file, closefd=False) as packed:
-                for entry in entries:
-                    packed.write(line(entry))
+            packing = zstandard.ZstdCompressor(level=level)
+            target = packing.stream_writer(file, closefd=False) if path.endswith(".zst") else file
+
+            def put(entries: Iterable[Entry]) -> None:
+                target.write(b"".join(map(line, entries)))
+                if target is file:
+                    file.flush()
+
+            try:
+                yield put
+            finally:
+                if target is not file:
+                    target.close()
     except OSError as error:
         raise TraceError(f"{path}: can't be written: {error.strerror or error}") from error
 

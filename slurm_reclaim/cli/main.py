@@ -22,6 +22,7 @@ _COMMANDS = {
     "explain": "explain",
     "events": "events",
     "brake": "brake",
+    "record": "record",
     "replay": "replay",
     "score": "score",
     "check": "check",

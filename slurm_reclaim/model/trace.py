@@ -67,4 +67,16 @@ class Return:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Some of a recording under way. `last`: the number to ask after next; `lost`: samples that
+    were dropped before they were asked for; `sessions` those of the samples."""
+
+    cluster: str
+    last: int
+    lost: int = 0
+    sessions: tuple[Watched, ...] = ()
+    samples: tuple[Measured, ...] = ()
+
+
 Entry = Header | Watched | Measured | Label | Return
