@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import exp, lgamma, log, sqrt
 
-_STEPS = 200
+_STEPS = 90
 
 
 def limits(count: int, level: float = 0.95) -> tuple[float, float]:
@@ -23,10 +23,16 @@ def limits(count: int, level: float = 0.95) -> tuple[float, float]:
 
 def at_most(count: int, mean: float) -> float:
     """The probability of `count` or fewer events under this mean."""
-    if mean <= 0.0:
-        return 1.0
-    ln = log(mean)
-    return min(1.0, sum(exp(k * ln - mean - lgamma(k + 1.0)) for k in range(count + 1)))
+    if count > mean + 30.0 * sqrt(mean) + 30.0:
+        return 1.0  # as near as a float can tell; and the first term below would be 0
+    # From the last term down: they may grow until the mean is reached, and then fall.
+    term = total = exp(count * log(mean) - mean - lgamma(count + 1.0))
+    for k in range(count, 0, -1):
+        term *= k / mean
+        total += term
+        if k < mean and term < total * 1e-17:
+            break
+    return min(1.0, total)
 
 
 def _mean(count: int, probability: float) -> float:
