@@ -35,6 +35,12 @@ class ConfigError(ReclaimError):
         self.complaints = tuple(complaints)
 
 
+class TraceError(ReclaimError):
+    """A trace can't be read or written; the line is named, and what is wrong with it."""
+
+    exit_code = 12
+
+
 class Refused(ReclaimError):
     """The request was understood and is not carried out; nothing changed."""
 

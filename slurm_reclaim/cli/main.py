@@ -23,6 +23,9 @@ _COMMANDS = {
     "events": "events",
     "brake": "brake",
     "notice": "notice",
+    "record": "record",
+    "replay": "replay",
+    "score": "score",
     "check": "check",
     "config": "config",
 }

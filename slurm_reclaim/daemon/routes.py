@@ -11,12 +11,14 @@ from slurm_reclaim.adapters.transport.server import MOST_BYTES, MOST_BYTES_OF_AG
 from slurm_reclaim.adapters.transport.wire import decode_request
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.daemon.recordings import Recordings
 from slurm_reclaim.errors import BadRequest, NotPermitted, Unavailable
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
+from slurm_reclaim.model.trace import Recorded
 from slurm_reclaim.stages import observe, requests, start
 from slurm_reclaim.stages.desk import Desk
 
@@ -54,6 +56,7 @@ class Routes:
         self._controller = controller
         self._desk: Desk = controller.desk
         self._config = config
+        self._recordings = Recordings(controller.desk)
 
     def add_to(self, server: Server) -> None:
         for method, path, answering in (
@@ -68,6 +71,7 @@ class Routes:
             ("GET", "/v1/sessions/{job}/explain", self.explain),
             ("POST", "/v1/brake", self.brake),
             ("GET", "/v1/events", self.events),
+            ("GET", "/v1/samples", self.samples),
             ("GET", "/v1/status", self.status),
         ):
             agents = path.startswith("/v1/agent/")
@@ -127,6 +131,13 @@ class Routes:
         job, after = ask.query.get("job", ""), _number(ask, "after", 0)
         limit = _number(ask, "limit", 200)
         return await requests.events(self._desk, ask.caller, job, after, limit)
+
+    async def samples(self, ask: Ask) -> Recorded:
+        """Everything that is measured of everybody: for operators."""
+        if not await requests.is_operator(self._desk, ask.caller):
+            raise NotPermitted("only root and Slurm operators may record samples")
+        after = -1 if "after" not in ask.query else _number(ask, "after", 0)
+        return await self._recordings.after(after, min(_number(ask, "wait", 0), LONGEST_WAIT))
 
     async def status(self, ask: Ask) -> Status:
         view, now = self._desk.view, time.time()

@@ -12,7 +12,8 @@ from slurm_reclaim.model.sample import Reading
 Recent = tuple[float, float, tuple["float | None", ...]]
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would cost a third of a fold; made anew for each sample and never changed.
+@dataclass(slots=True)
 class Evidence:
     """Times are Unix seconds, spans seconds. `since`: when this incarnation was first measured;
     `until`: the end of the last sample; `active_at` and `active_by`: the last use seen and the

@@ -8,12 +8,16 @@ import time
 def span(seconds: float) -> str:
     """The two largest units: 5400 is "1h30m", 3 is "3s"."""
     left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-    return "".join(parts[:2]) or "0s"
+    minutes, left = divmod(left, 60)
+    if not minutes:
+        return f"{left}s"
+    hours, minutes = divmod(minutes, 60)
+    if not hours:
+        return f"{minutes}m{left}s" if left else f"{minutes}m"
+    days, hours = divmod(hours, 24)
+    if not days:
+        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
+    return f"{days}d{hours}h" if hours else f"{days}d"
 
 
 def clock(at: float) -> str:

@@ -14,8 +14,9 @@ from slurm_reclaim.model.sample import Sample, Signal
 
 # Signals that are judged by their average over a minute: a page that is loaded anew or a task that
 # wakes once a minute is housekeeping, work goes on.
-AVERAGED = (Signal.CPU.value, Signal.IO.value, Signal.NETWORK.value)
+_CPU, _IO, _NETWORK = AVERAGED = (Signal.CPU.value, Signal.IO.value, Signal.NETWORK.value)
 AVERAGE_OVER = 60.0  # seconds
+_TERMINAL = Signal.TERMINAL.value
 # Samples that follow each other may leave this much between them: timers are late, clocks drift.
 SLACK = 2.0  # seconds
 
@@ -40,31 +41,38 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
     """The evidence after one more sample. One that is older than what is known changes nothing."""
     if sample.at <= before.until:
         return before
-    readings = sample.readings
+    readings, now, since = sample.readings, sample.at, before.since
     recent = _recent(before.recent, sample)
     averages = _averages(recent)
     use_at, use_by, use_what = before.active_at, before.active_by, before.active_what
+    floors = by.floors
     used: dict[str, float] | None = None
     blind: list[str] = []
     active = False
+    # This loop is most of what the controller does: what most readings say, nothing, comes first.
     for name, reading in readings.items():
-        value = averages.get(name) if name in AVERAGED else reading.value
-        if reading.value is None:
+        value, at = reading.value, reading.last
+        if at > now:
+            at = 0.0
+        if value is None:
             if name not in by.optional:
                 blind.append(name)
-            value = None
-        at = reading.last if reading.last <= sample.at else 0.0
-        if value is not None and value > 0.0 and value >= by.floors.get(name, 1.0):
-            # What shows a time of its own was used then, what shows a rate was used until now.
-            if at <= 0.0 or name != Signal.TERMINAL.value:
-                at = sample.at
-            active = True
-        if at > before.used.get(name, before.since):
-            used = dict(before.used) if used is None else used
-            used[name] = at
-        if at > use_at and at > before.since:
-            use_at, use_by, use_what = at, name, reading.what
-    blind += [name for name in by.required if name not in readings and name not in by.optional]
+        else:
+            if name in averages:
+                value = averages[name]
+            if value > 0.0 and value >= floors.get(name, 1.0):
+                # What shows a time of its own was used then, what shows a rate until now.
+                if at <= 0.0 or name != _TERMINAL:
+                    at = now
+                active = True
+        if at > since:
+            if at > before.used.get(name, since):
+                used = dict(before.used) if used is None else used
+                used[name] = at
+            if at > use_at:
+                use_at, use_by, use_what = at, name, reading.what
+    if not by.required <= readings.keys():
+        blind += sorted(by.required - readings.keys() - by.optional)
     hole = max(0.0, sample.began - before.until)
     seconds = min(sample.seconds, sample.at - before.until)
     quiet, unknown = before.quiet, before.unknown
@@ -96,23 +104,38 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
 
 
 def _recent(before: tuple[Recent, ...], sample: Sample) -> tuple[Recent, ...]:
-    limit = sample.at - AVERAGE_OVER
-    kept = tuple(row for row in before if row[0] > limit)
-    readings = (sample.readings.get(name) for name in AVERAGED)
-    values = tuple(None if reading is None else reading.value for reading in readings)
-    return (*kept, (sample.at, sample.seconds, values))
+    readings, limit, old = sample.readings, sample.at - AVERAGE_OVER, 0
+    while old < len(before) and before[old][0] <= limit:
+        old += 1
+    cpu, io, network = readings.get(_CPU), readings.get(_IO), readings.get(_NETWORK)
+    values = (
+        None if cpu is None else cpu.value,
+        None if io is None else io.value,
+        None if network is None else network.value,
+    )
+    return (*before[old:], (sample.at, sample.seconds, values))
 
 
 def _averages(recent: tuple[Recent, ...]) -> dict[str, float]:
     """Over at least a minute: what was not measured before the first sample counts as nothing."""
+    cpu = io = network = cpu_known = io_known = network_known = 0.0
+    for _, length, (a, b, c) in recent:
+        if a is not None:
+            cpu += a * length
+            cpu_known += length
+        if b is not None:
+            io += b * length
+            io_known += length
+        if c is not None:
+            network += c * length
+            network_known += length
     found = {}
-    for column, name in enumerate(AVERAGED):
-        total = seconds = 0.0
-        for _, length, values in recent:
-            value = values[column]
-            if value is not None:
-                total += value * length
-                seconds += length
-        if seconds:
-            found[name] = total / max(seconds, AVERAGE_OVER)
+    if cpu_known:
+        found[_CPU] = cpu / (cpu_known if cpu_known > AVERAGE_OVER else AVERAGE_OVER)
+    if io_known:
+        found[_IO] = io / (io_known if io_known > AVERAGE_OVER else AVERAGE_OVER)
+    if network_known:
+        found[_NETWORK] = network / (
+            network_known if network_known > AVERAGE_OVER else AVERAGE_OVER
+        )
     return found

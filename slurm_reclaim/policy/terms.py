@@ -108,6 +108,13 @@ def has_gpu(tres: str) -> bool:
     return any(name.startswith(_GPU_GRES) for name, count in _tres(tres) if count not in ("", "0"))
 
 
+def gpu_count(tres: str) -> int:
+    """Whole GPUs of a job; the count without a type holds where there is one."""
+    counts = {name: int(count) for name, count in _tres(tres) if count.isdecimal()}
+    typed = sum(count for name, count in counts.items() if name.startswith("gres/gpu:"))
+    return counts.get("gres/gpu", typed)
+
+
 def gres_names(tres: str) -> list[str]:
     """Every way in which a pattern may name the GRES of a job: gpu, gpu:2, gpu:a100, gpu:a100:2."""
     names: list[str] = []

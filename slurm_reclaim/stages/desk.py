@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from slurm_reclaim.model.history import History
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import Fact, State, follow
 from slurm_reclaim.model.notice import Delivery
+from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.ports import Clock, Journal, NodeNames, Notifier, Scheduler
@@ -46,7 +47,7 @@ class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
     says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
     sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
-    notices on their way, see tell.py."""
+    notices on their way, see tell.py; `recorder` is given all samples."""
 
     scheduler: Scheduler
     journal: Journal
@@ -64,6 +65,7 @@ class Desk:
     history: History = field(default_factory=History)
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
+    recorder: Callable[[Session, Sequence[Sample]], None] | None = None
     _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
     _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
 

@@ -53,6 +53,8 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
             names[str(told.job_id)] = str(session.id)
         if told.samples:
             take_samples(desk, report, told, session)
+            if desk.recorder is not None:
+                desk.recorder(session, told.samples)
     return ReportReply(tuple(acknowledged), names, len(report.events))
 
 
