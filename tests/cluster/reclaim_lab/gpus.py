@@ -13,7 +13,10 @@ def uuid(node: str, minor: int) -> str:
 
 def idle(node: str, gpus: int) -> str:
     """A script of cards that do nothing."""
-    lines = ["# Written by tests/cluster/lab; tests/gpu/README.md tells the lines.", "driver 580.65.06"]
+    lines = [
+        "# Written by tests/cluster/lab; tests/gpu/README.md tells the lines.",
+        "driver 580.65.06",
+    ]
     for minor in range(gpus):
         lines += [
             "card",

@@ -109,8 +109,8 @@ def cgroup_conf(gpus: int) -> str:
 def gres_conf(gpus: int) -> str:
     if not gpus:
         return "# Written by tests/cluster/lab: no GPUs.\n"
-    # Backwards, as it may be on a real node: who takes Slurm's numbers for those of the files, or for
-    # NVML's, finds the wrong card.
+    # Backwards, as it may be on a real node: who takes Slurm's numbers for those of the files, or
+    # for NVML's, finds the wrong card.
     cards = "".join(
         f"Name=gpu Type=simulated File=/dev/nvidia{number}\n" for number in reversed(range(gpus))
     )
