@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from slurm_reclaim.adapters.gpu.owners import Owners
@@ -13,7 +13,7 @@ from slurm_reclaim.model.node_session import GpuGrant, NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
 SIGNALS = (Signal.GPU, Signal.GPU_MEMORY, Signal.GPU_CODEC, Signal.GPU_PCIE)
-# Between two rounds this much may pass without samples being lost; see nvml_child.ROUND.
+# Between two rounds no more may pass, or samples are lost; see nvml_child.ROUND.
 GAP = 12.0
 # Where a process's own figures lie in a round's `use`.
 _OF_PROCESS = {Signal.GPU: 0, Signal.GPU_MEMORY: 1, Signal.GPU_CODEC: 2}
@@ -30,8 +30,15 @@ def gpu_meter(session: NodeSession, config: Config) -> GpuMeter | None:
 
 
 class GpuMeter:
-    def __init__(self, session: NodeSession, grant: GpuGrant, watch: NvmlWatch) -> None:
+    def __init__(
+        self,
+        session: NodeSession,
+        grant: GpuGrant,
+        watch: NvmlWatch,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._session = session
+        self._clock = clock
         self._grant = grant
         self._watch = watch
         self._seen = 0.0
@@ -67,15 +74,15 @@ class GpuMeter:
     # -- which rounds, which cards ------------------------------------------------------------
 
     def _rounds(self, seconds: float) -> list[Round]:
-        now = time.time()
+        now = self._clock()
         after = self._seen or now - seconds
         rounds, why = self._watch.rounds(after)
         if not rounds or now - rounds[-1]["at"] > GAP:
             raise CantTell(why)
         before, self._seen = self._seen, rounds[-1]["at"]
         for each in rounds:
-            if before and each["began"] - before > GAP:
-                raise CantTell(f"NVML was not read for {each['began'] - before:.0f} s")
+            if before and each["at"] - before > GAP:
+                raise CantTell(f"NVML was not read for {each['at'] - before:.0f} s")
             before = each["at"]
         return rounds
 

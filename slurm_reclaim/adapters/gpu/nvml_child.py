@@ -7,9 +7,9 @@ that it stays small.
 
     stdin   a line asks for a round now; the end of it ends the program
     stdout  {"error": "..."} and the end, or a round:
-            {"began": s, "at": s, "gauge": bool, "cards": [card, ...]}
+            {"at": s, "gauge": bool, "cards": [card, ...]}
 
-`began` is when the round before ended, so that between them no sample is lost. A card has `index`,
+Figures are of the time since the round before. A card has `index`,
 `uuid`, `model`, `minor`, and either `error` or: `mig`; `memory` [total, used]; a `[value, what]`
 for each of the signals gpu, gpu-memory, gpu-codec (percent) and gpu-pcie (bytes/s), the value null
 where it is unknown and `what` says why, else how it was measured; `processes` [[pid, bytes or null,
@@ -273,7 +273,6 @@ class Node:
         self._nvml = nvml
         self._cards: dict[int, Card] = {}
         self._initialised = 0.0
-        self._began = 0.0
 
     def open(self) -> None:
         """Raises NVMLError."""
@@ -283,14 +282,13 @@ class Node:
     def round(self, now: float) -> dict[str, Any]:
         """Raises NVMLError where not even the cards can be counted."""
         cards = [self._card(index, now) for index in range(self._nvml.nvmlDeviceGetCount())]
-        began, self._began = self._began or now, now
         if (
             any("error" in card for card in cards)
             and time.monotonic() > self._initialised + ANEW_AFTER
         ):
             self._anew()
         gauge = any(card.gauge for card in self._cards.values())
-        return {"began": began, "at": now, "gauge": gauge, "cards": cards}
+        return {"at": now, "gauge": gauge, "cards": cards}
 
     def _anew(self) -> None:
         """A card that was lost may be back. What was seen of the others' samples is kept."""
