@@ -1,12 +1,17 @@
-"""What stands around a session: how it is held, and what is said when something of ours is away."""
+"""What stands around a session: how it is held, logins on its node, and what is said when
+something of ours is away."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.sessions import only
+from tests.cluster.conftest import PROGRAM
+from tests.cluster.sessions import only, processes
 
 pytestmark = pytest.mark.cluster
 DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
@@ -48,3 +53,78 @@ def test_a_job_that_starts_without_the_agent_is_an_event(lab, counter):
     (reason,) = lab.wait("the event", said)
     assert "agent" in reason
     job.counts_on()
+
+
+# -- logins by ssh (pam_slurm_adopt) ------------------------------------------------------------
+
+
+@contextmanager
+def login(lab, node: str) -> Iterator[subprocess.Popen]:
+    """alice at a shell's prompt on the node."""
+    command = ["exec", "ctl", "--user", "alice", "--", "ssh", "-tt", node]
+    shell = subprocess.Popen(
+        [str(PROGRAM), "--name", lab.name, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        lab.wait("the prompt", lambda: any("-bash" in p for p in processes(lab, node)))
+        yield shell
+    finally:
+        shell.stdin.close()
+        shell.kill()
+        shell.wait()
+
+
+def ssh(lab, node: str, *command: str, user: str = "alice"):
+    return lab.exec("ctl", "ssh", "-o", "BatchMode=yes", node, *command, user=user, check=False)
+
+
+def adopted(lab, node: str, job: int) -> bool:
+    """Whether what alice starts there by ssh is in the extern step of the job."""
+    groups = ssh(lab, node, "cat", "/proc/self/cgroup").stdout
+    return f"/job_{job}/step_extern" in groups
+
+
+def test_a_login_lands_in_the_job_it_is_for(lab, counter):
+    job = counter("-w", "n1")
+    with login(lab, "n1"):
+        assert adopted(lab, "n1", job.job)
+        assert "no active jobs on this node" in ssh(lab, "n2", "true").stderr
+        assert ssh(lab, "n2", "true").returncode == 255
+        assert ssh(lab, "n1", "true", user="bob").returncode == 255
+        job.counts_on()
+        job.cancel()
+        lab.wait("the end of all of alice", lambda: not processes(lab, "n1"))
+    lab.wait("the end of the job", lambda: ssh(lab, "n1", "true").returncode == 255)
+    assert processes(lab, "n1") == []
+
+
+def test_a_login_at_its_prompt_is_closed_like_any_connection(lab, counter):
+    with only(lab, "n1"):
+        job = counter()
+    before = job.seen()
+    with login(lab, "n1") as shell:
+        job.reclaim("hibernate")
+        assert shell.wait(10) == 255
+        assert processes(lab, "n1") == []
+    with only(lab, "n2"):
+        job.reclaim("restore")
+    assert job.counts_on().pid == before.pid
+    assert adopted(lab, "n2", job.job)
+    assert ssh(lab, "n1", "true").returncode == 255
+
+
+def test_a_program_in_a_login_would_be_lost(lab, counter):
+    job = counter("-w", "n1")
+    with login(lab, "n1") as shell:
+        shell.stdin.write(b"sleep 300\n")
+        shell.stdin.flush()
+        lab.wait("it", lambda: any("sleep 300" in p for p in processes(lab, "n1")))
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode == 21, done.stderr
+        assert "job-step: sleep" in done.stderr
+        assert "sshd" not in done.stderr
+        job.counts_on()
+        job.wait_for_session("ACTIVE")

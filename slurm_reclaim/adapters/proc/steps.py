@@ -1,17 +1,21 @@
 """Processes of the job that are not in the session: job steps (srun) and adopted logins (ssh).
 
-They belong to other slurmstepds, no image holds them, and a requeue would end them.
+They belong to other slurmstepds, no image holds them, and a requeue would end them. An adopted
+login in which nothing runs is a connection like others and may be closed.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 
 from slurm_reclaim.adapters.proc.cgroup import job_directory
 from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read
 from slurm_reclaim.model.blocker import Blocker
 
 _OURS = ("reclaim-relay", "reclaim-witness")
+_SSHD = ("sshd", "sshd-session")  # the second since OpenSSH 9.8
 
 
 def job_of(pid: int) -> str:
@@ -26,23 +30,47 @@ def outside(relay: int, init: int, uid: int) -> list[Blocker]:
     session = namespace(init, "pid")
     if not directory or not session:
         return []
-    found = []
-    for entry in os.scandir(PROC):
-        if not entry.name.isdigit():
-            continue
-        pid = int(entry.name)
-        if f"{directory}/step_" not in _cgroups(pid) or namespace(pid, "pid") == session:
-            continue
+    found, parents = [], set()
+    for pid, step in _of_job(directory):
         process = read(pid)
-        if process is not None and _users(process, relay, uid):
-            found.append(
-                Blocker(
-                    "job-step",
-                    f"{process.name} ({pid}) belongs to another step of the job",
-                    "steps started with srun, and logins by ssh, would be lost; end them",
-                )
-            )
-    return found
+        if process is None or namespace(pid, "pid") == session:
+            continue
+        parents.add(process.parent)
+        if _users(process, relay, uid):
+            found.append((process, step))
+    return [
+        Blocker(
+            "job-step",
+            f"{process.name} ({process.pid}) belongs to another step of the job",
+            "steps started with srun, and programs in logins by ssh, would be lost; end them",
+        )
+        for process, step in found
+        if not (step == "extern" and bare_login(process, _first_word(process.pid), parents))
+    ]
+
+
+def bare_login(process: Process, first_word: str, parents: set[int]) -> bool:
+    """Whether nothing but a connection is lost with this process of an adopted login: it is
+    sshd's own, or a login shell that waits at its prompt. `parents` are the PIDs that have
+    children in the job."""
+    if process.name in _SSHD:
+        return True
+    return first_word.startswith("-") and process.state == "S" and process.pid not in parents
+
+
+def _of_job(directory: str) -> Iterator[tuple[int, str]]:
+    """PID and step (`batch`, `extern`, `0`) of all that is in the job's cgroups."""
+    inside = re.compile(re.escape(directory) + r"/step_(\w+)")
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit() and (match := inside.search(_cgroups(int(entry.name)))):
+            yield int(entry.name), match[1]
+
+
+def _first_word(pid: int) -> str:
+    try:
+        return kernel_text(PROC / str(pid) / "cmdline").partition("\0")[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _users(process: Process, relay: int, uid: int) -> bool:

@@ -18,5 +18,6 @@ Where things are:
     node_boot      what becomes a node's init
     daemons        which daemons run where, start and stop
     units          the project's systemd units, read and obeyed without systemd
+    ssh            logins on compute nodes through pam_slurm_adopt
     accounting     clusters, accounts and users in slurmdbd
 """

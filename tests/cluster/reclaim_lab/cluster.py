@@ -15,7 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from reclaim_lab import accounting, cgroups, daemons, install, network, node_tree, slurm_files
+from reclaim_lab import (
+    accounting,
+    cgroups,
+    daemons,
+    install,
+    network,
+    node_tree,
+    slurm_files,
+    ssh,
+)
 from reclaim_lab.errors import LabError
 from reclaim_lab.image import USERS
 from reclaim_lab.node import Node
@@ -159,6 +168,7 @@ class Cluster:
                     return
             if daemon.name == "slurmctld":
                 accounting.set_up(node, self.places.cluster_name)
+                ssh.make_keys(node)
             try:
                 if not daemons.start(node, daemon):
                     say(f"{daemon.name} is not started on {node.name}: its unit is not installed")
@@ -208,6 +218,9 @@ class Cluster:
             "etc/slurm/slurmdbd.conf": text(slurm_files.slurmdbd_conf(), 0o600),
             "etc/slurm/plugstack.conf": text("include /etc/slurm/plugstack.conf.d/*.conf\n"),
             "etc/slurm-reclaim/conf.d/lab.toml": text(install.SETTINGS),
+            "etc/ssh/sshd_config.d/lab.conf": text(ssh.SERVER),
+            "etc/ssh/ssh_config.d/lab.conf": text(ssh.CLIENT),
+            "etc/pam.d/sshd": text(ssh.PAM),
             "etc/munge/munge.key": File(self._munge_key(), 0o400),
         }
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reclaim_lab import units
+from reclaim_lab import ssh, units
 from reclaim_lab.errors import LabError
 from reclaim_lab.node import Node
 from reclaim_lab.process import start_ticks
@@ -84,6 +84,8 @@ DAEMONS = [
            prepare=_slurm_dirs("/var/spool/slurmctld")
                    + "\ntouch /var/log/slurmctld.log; chown slurm /var/log/slurmctld.log",
            pidfile="/run/slurm/slurmctld.pid", ready=_slurmctld_up),
+    Daemon("sshd", False, True, ("/usr/sbin/sshd", "-D", "-e"), prepare=ssh.PREPARE_SERVER,
+           pidfile="/run/sshd.pid", ready=_exists("/run/sshd.pid")),
     Daemon("slurmd", False, True, ("/usr/sbin/slurmd", "-D"),
            prepare=_slurm_dirs() + "\nmkdir -p /var/spool/slurmd",
            pidfile="/run/slurm/slurmd.pid", ready=_exists("/run/slurm/slurmd.pid")),
@@ -111,6 +113,8 @@ def touched_by(changed: set[str]) -> list[Daemon]:
     # slurmd keeps the plugins it has loaded; slurmctld loads none of ours.
     if any(name.startswith("etc/slurm/") or name.endswith(".so") for name in changed):
         found.append("slurmd")
+    if any(name.startswith("etc/ssh/sshd_config.d/") for name in changed):
+        found.append("sshd")
     if changed & {"etc/hosts", "etc/slurm/slurm.conf", "etc/slurm/cgroup.conf"}:
         found.append("slurmctld")
     return [by_name(name) for name in found]
