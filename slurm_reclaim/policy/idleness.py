@@ -73,20 +73,9 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
                 use_at, use_by, use_what = at, name, reading.what
     if not by.required <= readings.keys():
         blind += sorted(by.required - readings.keys() - by.optional)
-    hole = max(0.0, sample.began - before.until)
-    seconds = min(sample.seconds, sample.at - before.until)
-    quiet, unknown = before.quiet, before.unknown
-    if hole > SLACK:
-        unknown += hole
-    if blind:
-        unknown += seconds
-    if unknown > by.gap:
-        quiet = 0.0
-    if not blind:
-        quiet += seconds
-        unknown = 0.0
+    quiet, unknown = _clock(before, sample, by.gap, bool(blind))
     if active or use_at > before.active_at:
-        quiet = min(quiet, max(0.0, sample.at - use_at))
+        quiet = min(quiet, max(0.0, now - use_at))
     return Evidence(
         since=before.since,
         until=sample.at,
@@ -101,6 +90,20 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
         used=before.used if used is None else used,
         recent=recent,
     )
+
+
+def _clock(before: Evidence, sample: Sample, gap: float, blind: bool) -> tuple[float, float]:
+    """(quiet, unknown) where nothing was used: it runs, stands still, or starts anew."""
+    hole = sample.began - before.until
+    seconds = min(sample.seconds, sample.at - before.until)
+    quiet, unknown = before.quiet, before.unknown
+    if hole > SLACK:
+        unknown += hole
+    if blind:
+        unknown += seconds
+    if unknown > gap:
+        quiet = 0.0
+    return (quiet, unknown) if blind else (quiet + seconds, 0.0)
 
 
 def _recent(before: tuple[Recent, ...], sample: Sample) -> tuple[Recent, ...]:

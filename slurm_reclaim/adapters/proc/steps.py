@@ -20,7 +20,12 @@ _SSHD = ("sshd", "sshd-session")  # the second since OpenSSH 9.8
 
 def job_of(pid: int) -> str:
     """The cgroup directory of the job that `pid` belongs to; empty where there is none."""
-    paths = (line.split(":", 2)[-1] for line in _cgroups(pid).split("\n"))
+    return job_in(_cgroups(pid))
+
+
+def job_in(cgroups: str) -> str:
+    """The same for a /proc/PID/cgroup text, of either version."""
+    paths = (line.split(":", 2)[-1] for line in cgroups.split("\n"))
     return next((found for path in paths if (found := job_directory(path))), "")
 
 

@@ -42,4 +42,4 @@ def test_anything_else_is_a_program(word):
     ],
 )  # fmt: skip
 def test_the_jobs_directory_in_either_version(text, directory):
-    assert steps.job_directory(text) == directory
+    assert steps.job_in(text) == directory
