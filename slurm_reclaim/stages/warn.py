@@ -48,8 +48,11 @@ async def warned(desk: Desk, session: Session) -> None:
     if warning is None or await _taken_back(desk, session, decision, terms):
         return
     now = desk.clock.now()
-    if decision.standing is not Standing.IDLE or now < warning.deadline:
-        return  # also where something is unknown at the deadline (S4)
+    evidence = desk.evidence.get(session.id)
+    if decision.standing is not Standing.IDLE or now < warning.deadline or evidence is None:
+        return
+    if evidence.until < warning.deadline:
+        return  # idle until the deadline is what must be known, not until shortly before (S4)
     if desk.view.started > warning.deadline:
         # Nobody was there at the deadline: what it said is stale, and its owner is told anew.
         await back(desk, session, Fact.WITHDRAWN, "the controller was away at the deadline")
@@ -57,7 +60,6 @@ async def warned(desk: Desk, session: Session) -> None:
     if why := room.full(desk, session):
         desk.note(session.id, "waits-for-room", why)
         return
-    evidence = desk.evidence[session.id]
     try:
         await hibernate_idle(desk, session, decision.reason, evidence.until)
     except AgentUnavailable as error:

@@ -268,6 +268,20 @@ async def test_unknown_at_the_deadline_is_no_hibernation(life: Any) -> None:
     assert "hibernate" not in {what for _, _, what, _ in one.stand.journal.unsettled()}
 
 
+async def test_an_agent_that_died_shortly_before_the_deadline_is_no_hibernation(life: Any) -> None:
+    """What it said last is fresh enough to be believed, but says nothing of the deadline."""
+    one = await life().warned()
+    deadline = one.stand.session().warned.deadline
+    while one.world.time < deadline - 15:
+        await one.stand.turn(5)
+    one.node.up = False
+    for _ in range(10):
+        await one.stand.turn(5)
+    assert one.world.time > deadline + 20
+    assert one.state is State.WARNED
+    assert "deadline-passed" not in one.kinds()
+
+
 async def test_a_gpu_job_without_gpu_readings_is_unknown(life: Any) -> None:
     one = await life().start()
     session = next(iter(one.stand.desk.sessions.values()))
