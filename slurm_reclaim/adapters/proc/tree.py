@@ -69,10 +69,10 @@ def same_process(pid: int, start: int) -> bool:
 
 
 def namespace(pid: int, kind: str) -> int:
-    """Inode of the namespace; 0 if the process is gone."""
+    """Inode of the namespace; 0 if the process is gone, or hidden even from root."""
     try:
         return os.stat(f"{PROC}/{pid}/ns/{kind}").st_ino
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
 
 
