@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types and unit tests: what needs no cluster'
-	@echo 'make bench   against plain criu'
+	@echo 'make bench   against plain criu and psutil'
 	@echo 'make fmt lint types unit spank cluster docs rpm clean'
 
 venv: $(BIN)/.complete
@@ -57,6 +57,7 @@ demo: venv
 	tests/cluster/demo
 
 bench: venv
+	$(BIN)/python tests/bench/signals
 	tests/bench/run
 
 docs: venv

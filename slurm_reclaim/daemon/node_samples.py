@@ -24,7 +24,7 @@ from slurm_reclaim.ports import Meter
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 32  # samples of one session that wait for the controller
-WORKERS = 3
+WORKERS = 4
 MOST_HUNG = 16  # threads that wait for meters which hang; with more of them nothing is measured
 LONGEST_PASS = 5.0  # seconds
 SHORTEST = 0.5  # seconds between two readings: less says nothing
@@ -43,6 +43,7 @@ class Gauge:
 
     meter: Meter
     busy: bool = False
+    failed: bool = False
     answered: int = -1
     began: float = 0.0
     names: tuple[str, ...] = ()
@@ -63,11 +64,23 @@ class Run:
 
 @dataclass(slots=True)
 class Kept:
-    """`sent`: in a report that was not answered yet; `waiting`: newer ones."""
+    """`sent`: in a report that was not answered yet; `waiting`: newer ones; `last_input` Unix
+    seconds of the last terminal input by the newest sample, 0 unknown."""
 
     sent: list[Sample] = field(default_factory=list)
     waiting: list[Sample] = field(default_factory=list)
     gpus: tuple[GpuHeld, ...] = ()
+    last_input: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a report says of one session; see Kept. `measured`: it is being measured now."""
+
+    samples: tuple[Sample, ...] = ()
+    gpus: tuple[GpuHeld, ...] = ()
+    last_input: float = 0.0
+    measured: bool = False
 
 
 class NodeSamples:
@@ -95,11 +108,7 @@ class NodeSamples:
         Returns after the limit at the latest."""
         runs = self._follow(sessions, busy)
         self._pass += 1
-        work = deque(runs.values())
-        threads = self._threads(min(WORKERS, len(work)), work)
-        deadline = time.monotonic() + self._limit
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        threads = self._measured(deque(runs.values()))
         with self._lock:
             for thread in threads:
                 thread.late = not thread.done
@@ -128,13 +137,21 @@ class NodeSamples:
                 del self._kept[key]
             return dict(self._runs)
 
-    def _threads(self, count: int, work: deque[Run]) -> list[_Worker]:
+    def _measured(self, work: deque[Run]) -> list[_Worker]:
+        """The threads of this pass, those that are late among them. One does it as a rule, and
+        the next helps out where something keeps it waiting."""
         if self._hung >= MOST_HUNG:
             log.error("%d meters do not answer; nothing is measured until one does", self._hung)
             return []
-        threads = [_Worker(self, work, self._pass) for _ in range(count)]
+        deadline = time.monotonic() + self._limit
+        threads: list[_Worker] = []
+        while work and time.monotonic() < deadline:
+            if len(threads) < WORKERS:
+                threads.append(_Worker(self, work, self._pass))
+                threads[-1].start()
+            threads[-1].join(self._limit / 10)
         for thread in threads:
-            thread.start()
+            thread.join(max(0.0, deadline - time.monotonic()))
         return threads
 
     def measure(self, run: Run, number: int, thread: _Worker) -> None:
@@ -150,7 +167,9 @@ class NodeSamples:
                 readings = _sane(gauge.meter.read(now - gauge.began if gauge.began else 0.0))
                 held = tuple(gauge.meter.held())
             except Exception:
-                log.exception("job=%s: %s", run.job_id, type(gauge.meter).__name__)
+                if not gauge.failed:
+                    log.exception("job=%s: %s", run.job_id, type(gauge.meter).__name__)
+            gauge.failed = readings is None
             with self._lock:
                 gauge.busy = False
                 if readings is not None:
@@ -181,6 +200,8 @@ class NodeSamples:
             for name, reading in self._said(gauge).items():
                 if name not in readings or reading.value is None:
                     readings[name] = reading
+        terminal = readings.get(Signal.TERMINAL.value)
+        kept.last_input = terminal.last if terminal is not None else 0.0
         kept.waiting.append(Sample(time.time(), seconds, readings))
         log.debug("job=%s %s", run.job_id, readings)
         kept.waiting[:] = squeezed(kept.waiting, MOST_KEPT)
@@ -210,14 +231,14 @@ class NodeSamples:
 
     # -- giving -------------------------------------------------------------------------------
 
-    def of(self, session: NodeSession) -> tuple[tuple[Sample, ...], tuple[GpuHeld, ...]]:
+    def of(self, session: NodeSession) -> Told:
         """All samples of the session that no answered report had; they count as sent now."""
         with self._lock:
-            kept = self._kept.get(_key(session))
+            kept, measured = self._kept.get(_key(session)), _key(session) in self._runs
             if kept is None:
-                return (), ()
+                return Told(measured=measured)
             kept.sent, kept.waiting = squeezed([*kept.sent, *kept.waiting], MOST_KEPT), []
-            return tuple(kept.sent), kept.gpus
+            return Told(tuple(kept.sent), kept.gpus, kept.last_input, measured)
 
     def taken(self) -> None:
         """The controller has answered the last report: what was sent is its own now."""
@@ -254,11 +275,13 @@ def _sane(readings: Mapping[str, Reading]) -> dict[str, Reading]:
     """What no meter should say is unknown: numbers that are none, signals of no name."""
     found = {}
     for name, reading in readings.items():
-        value, what = reading.value, reading.what[:_MOST_TEXT]
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            value, what = None, f"absurd: {value}"
+        value = reading.value
+        if value is not None and not 0 <= value < math.inf:
+            reading = replace(reading, value=None, what=f"absurd: {value}")
+        elif len(reading.what) > _MOST_TEXT:
+            reading = replace(reading, what=reading.what[:_MOST_TEXT])
         if name in _SIGNALS:
-            found[name] = replace(reading, value=value, what=what)
+            found[name] = reading
     return found
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
-from slurm_reclaim.adapters.proc import cgroup, terminals, tree
+from slurm_reclaim.adapters.proc import terminals, tree
+from slurm_reclaim.adapters.proc.census import FRESH, OLD
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config.schema import Config
@@ -140,8 +141,8 @@ class NodeSessions:
         return tuple(found)
 
     def _report(self, session: NodeSession) -> SessionReport:
-        processes, memory = _size(session)
-        samples, gpus = self.samples.of(session)
+        told = self.samples.of(session)
+        processes, memory = _size(session, told.measured)
         return SessionReport(
             job_id=session.job_id,
             uid=session.uid,
@@ -151,7 +152,7 @@ class NodeSessions:
             started=session.started,
             processes=processes,
             memory=memory,
-            last_activity=terminals.last_input(session.init),
+            last_activity=told.last_input or terminals.last_input(session.init),
             reason=session.reason,
             restored=session.restored,
             checkpoint=session.checkpoint,
@@ -159,8 +160,8 @@ class NodeSessions:
             needs=session.needs,
             progress=self._progress(session),
             blockers=session.blockers,
-            samples=samples,
-            gpus=gpus,
+            samples=told.samples,
+            gpus=told.gpus,
         )
 
     def _progress(self, session: NodeSession) -> Progress:
@@ -179,18 +180,15 @@ class NodeSessions:
         return session.progress
 
 
-def _size(session: NodeSession) -> tuple[int, int]:
-    """How many processes the session has, and the bytes of memory that its job holds (where its
-    cgroup counts them, else those of its processes)."""
+def _size(session: NodeSession, measured: bool) -> tuple[int, int]:
+    """How many processes the session has, and the bytes of memory that its job holds. While it is
+    not `measured` its processes come and go."""
     known = census(session)
     try:
-        members = [member.pid for member in known.members().values() if member.inside]
+        known.members(OLD if measured else FRESH)
     except Unavailable:
         return 0, 0
-    memory = cgroup.memory_bytes(known.directories)
-    if memory is None:
-        memory = sum(map(tree.resident, members))
-    return len(members), memory
+    return len(known.inside), known.memory()
 
 
 def _remove(private_tmp: str) -> None:

@@ -1,8 +1,7 @@
-"""Who is in a session, kept up to date at little cost: each process is looked at once.
+"""Who is in a session, kept up to date at little cost: every process is looked at when it is new.
 
-`Census` lists the processes of a job from its own cgroup, which has the job's steps (srun) and
-adopted logins (ssh) as well; without such a cgroup from one scan of /proc that all sessions of the
-node share, which finds the session's own processes only.
+A job's processes are those in its cgroup, steps (srun) and adopted logins (ssh) among them; where
+it has none of its own, those in the session's PID namespace, and then the steps are not seen.
 """
 
 from __future__ import annotations
@@ -13,14 +12,18 @@ import time
 from dataclasses import dataclass
 
 from slurm_reclaim.adapters.proc import cgroup
-from slurm_reclaim.adapters.proc.tree import PROC, namespace
+from slurm_reclaim.adapters.proc.tree import PROC, namespace, resident
 from slurm_reclaim.errors import Unavailable
 
-FRESH = 1.0  # seconds in which a list is not made anew
-WALK = 30.0  # seconds between two looks for new directories, and at who was new meanwhile
-_MOST_NEW = 2000  # processes looked at in one go; the others follow
+FRESH = 1.0  # seconds in which /proc is not listed anew in any case
+OLD = 25.0  # seconds after which it is
+_MEMORY_OLD = 30.0  # seconds
 _PATIENCE = 2.0  # seconds to wait for another thread's look
+# A number may be given to another process between two looks: all are looked at again within so
+# many of them.
+_LAP = 60
 _MOST_NAME = 400  # bytes of a command line
+_OURS = (b"reclaim-relay", b"reclaim-witness")
 
 # What is there while its owner is not: named, never counted. Matched in the command line.
 _IDES = (
@@ -32,6 +35,77 @@ _IDES = (
     (b"/rserver\0", "RStudio"),
     (b"/rsession\0", "RStudio"),
 )
+
+
+class Processes:
+    """The processes of the node by what they belong to: the directory of their job, or their PID
+    namespace where they are in no job's cgroup. One list of /proc for all sessions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = -OLD
+        self._key: dict[int, str] = {}
+        self._groups: dict[str, set[int]] = {}
+        self._recent: set[int] = set()
+        self._versions: dict[str, int] = {}
+        self._looks = 0
+
+    def of(self, key: str, within: float) -> tuple[float, int, frozenset[int]]:
+        """Those that belong to `key`, from a list at most `within` seconds old (`FRESH` is the
+        least); when it was made (monotonic), and a number that is another one whenever they
+        changed. Raises Unavailable."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise Unavailable("the processes can't be listed: /proc does not answer")
+        try:
+            if time.monotonic() - self._at > within:
+                self._look()
+            return self._at, self._versions.get(key, 0), frozenset(self._groups.get(key, ()))
+        finally:
+            self._lock.release()
+
+    def _look(self) -> None:
+        self._looks += 1
+        listed = {int(name) for name in os.listdir(PROC) if name.isdigit()}
+        new = listed - self._key.keys()
+        for pid in self._key.keys() - listed:
+            self._leave(pid)
+        # one that was new the last time had perhaps yet to be moved to its cgroup
+        again = self._recent | {p for p in self._key if p % _LAP == self._looks % _LAP}
+        for pid in again & listed:
+            if belongs_to(pid) != self._key[pid]:
+                self._leave(pid)
+                new.add(pid)
+        for pid in new:
+            key = self._key[pid] = belongs_to(pid)
+            self._groups.setdefault(key, set()).add(pid)
+            self._changed(key)
+        self._recent = new
+        self._at = time.monotonic()
+
+    def _leave(self, pid: int) -> None:
+        key = self._key.pop(pid)
+        self._groups[key].discard(pid)
+        self._changed(key)
+        if not self._groups[key]:
+            del self._groups[key], self._versions[key]
+
+    def _changed(self, key: str) -> None:
+        self._versions[key] = self._looks
+
+
+def belongs_to(pid: int) -> str:
+    """The key of a process; empty where it is gone or hidden even from root."""
+    try:
+        text = cgroup.contents(f"{PROC}/{pid}/cgroup").decode("utf-8", "backslashreplace")
+        for line in text.split("\n"):
+            if directory := cgroup.job_directory(line.split(":", 2)[-1]):
+                return directory
+        return f"pid:[{namespace(pid, 'pid')}]"
+    except OSError:
+        return ""
+
+
+PROCESSES = Processes()
 
 
 @dataclass(slots=True)
@@ -51,69 +125,63 @@ class Census:
     """Of one incarnation of a session. `init` is its reclaim-init, `relay` the process that
     stands for it in Slurm."""
 
-    def __init__(self, init: int, relay: int, uid: int) -> None:
+    def __init__(self, init: int, relay: int, uid: int, processes: Processes = PROCESSES) -> None:
         self._init, self._relay, self._uid = init, relay, uid
+        self._processes = processes
         self._namespace = namespace(init, "pid")
+        self._key = belongs_to(init)
         self._lock = threading.Lock()
-        self._at = self._walked = -WALK
-        self._listing: list[str] = []
-        self._others: set[int] = set()
-        self._recent: set[int] = set()
+        self._version = -1
         self._members: dict[int, Member] = {}
+        self._recent: set[int] = set()
         self.directories = cgroup.of_process(init)
-        self._top = cgroup.process_lists(self.directories)
+        # of the last list: the session's own processes, and its remote IDEs by name
+        self.inside: list[int] = []
+        self.ides: list[str] = []
+        self.listed = 0.0  # monotonic seconds
+        self._memory, self._memory_at = 0, -_MEMORY_OLD
 
-    def members(self) -> dict[int, Member]:
-        """By PID; at most `FRESH` seconds old. Not to be changed. Raises Unavailable where the
-        processes can't be seen; nobody at all is not a list but a sign of that."""
+    def members(self, within: float = OLD) -> dict[int, Member]:
+        """By PID, from a list at most `within` seconds old. Not to be changed. Raises Unavailable
+        where the session's processes can't be seen; none at all is a sign of that, too."""
+        at, version, listed = self._processes.of(self._key, within if self.inside else FRESH)
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the session's processes can't be listed: /proc does not answer")
         try:
-            if time.monotonic() - self._at > FRESH:
-                self._look()
-            if not any(member.inside for member in self._members.values()):
+            self.listed = at
+            if version != self._version:
+                self._look(listed)
+                # those that are new are looked at once more: they had perhaps yet to become their
+                # user's, or to start their program
+                self._version = -1 if self._recent else version
+            if not self.inside:
                 raise Unavailable("no process of the session can be seen")
             return self._members
         finally:
             self._lock.release()
 
-    def inside(self) -> int:
-        """How many processes the session has. Raises Unavailable."""
-        return sum(member.inside for member in self.members().values())
+    def memory(self) -> int:
+        """Bytes of memory that the job holds: anonymous and shared memory where its cgroup counts
+        that, else what its session's processes have in RAM. Up to half a minute old, for it is
+        dear to read."""
+        if time.monotonic() - self._memory_at > _MEMORY_OLD:
+            counted = cgroup.memory_bytes(self.directories)
+            self._memory = sum(map(resident, self.inside)) if counted is None else counted
+            self._memory_at = time.monotonic()
+        return self._memory
 
-    def _look(self) -> None:
-        if time.monotonic() - self._walked >= WALK:
-            self._walk()
-        listed = self._listed()
-        known, others = self._members, self._others
-        members = {pid: known[pid] for pid in listed if pid in known}
-        self._recent.intersection_update(listed)
-        new = [pid for pid in listed if pid not in known and pid not in others]
-        for pid in new[:_MOST_NEW]:
+    def _look(self, listed: frozenset[int]) -> None:
+        known = self._members
+        members = {pid: known[pid] for pid in listed if pid in known and pid not in self._recent}
+        recent = {pid for pid in listed if pid not in known}
+        for pid in listed - members.keys():
             member = self._member(pid)
-            if member is None:
-                others.add(pid)
-            else:
+            if member is not None:
                 members[pid] = member
-                self._recent.add(pid)
-        others.intersection_update(listed)
-        self._members, self._at = members, time.monotonic()
-
-    def _walk(self) -> None:
-        """Look again at what may have changed: directories that were empty, and processes that
-        were new and had yet to become their user's or to start their program."""
-        self._walked = time.monotonic()
-        self._others.clear()
-        for pid in self._recent:
-            self._members.pop(pid, None)
-        self._recent.clear()
-        if self._top:
-            self._listing = [p for p in cgroup.below(self._top) if cgroup.processes(p)]
-
-    def _listed(self) -> list[int]:
-        if not self._top:
-            return NAMESPACES.processes(self._namespace)
-        return [pid for path in self._listing for pid in cgroup.processes(path)]
+        self._recent = recent & members.keys()
+        self._members = members
+        self.inside = [pid for pid, member in members.items() if member.inside]
+        self.ides = sorted({member.ide for member in members.values() if member.ide})
 
     def _member(self, pid: int) -> Member | None:
         """None for what serves the session or is Slurm's own."""
@@ -134,9 +202,6 @@ class Census:
         return Member(pid, inside, parent, tty, ide)
 
 
-_OURS = (b"reclaim-relay", b"reclaim-witness")
-
-
 def stat(pid: int) -> tuple[bytes, list[bytes]]:
     """The name of a process and the fields of /proc/PID/stat that follow it, the state first.
     Raises OSError, ValueError."""
@@ -148,39 +213,3 @@ def _uid(pid: int) -> int:
     """The real uid of a process. Raises OSError, IndexError."""
     text = cgroup.contents(f"{PROC}/{pid}/status")
     return int(text.partition(b"\nUid:")[2].split(None, 1)[0])
-
-
-class Namespaces:
-    """Which PID namespace each process of the node is in: one scan for all sessions."""
-
-    # A PID may have been given to another process meanwhile: look at all again now and then.
-    _FORGET = 60.0
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._at = self._forgot = -self._FORGET
-        self._of: dict[int, int] = {}
-        self._lists: dict[int, list[int]] = {}
-
-    def processes(self, wanted: int) -> list[int]:
-        if not self._lock.acquire(timeout=_PATIENCE):
-            raise Unavailable("/proc does not answer")
-        try:
-            if time.monotonic() - self._at > FRESH:
-                self._scan()
-            return self._lists.get(wanted, []) if wanted else []
-        finally:
-            self._lock.release()
-
-    def _scan(self) -> None:
-        self._at = time.monotonic()
-        if self._at - self._forgot >= self._FORGET:
-            self._forgot, self._of = self._at, {}
-        pids = [int(name) for name in os.listdir(PROC) if name.isdigit()]
-        self._of = {pid: self._of.get(pid) or namespace(pid, "pid") for pid in pids}
-        self._lists = {}
-        for pid, inode in self._of.items():
-            self._lists.setdefault(inode, []).append(pid)
-
-
-NAMESPACES = Namespaces()

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slurm_reclaim.adapters.proc.tree import PROC, kernel_text
 
 V2 = ""  # the name of the version 2 hierarchy among the controllers, as /proc/PID/cgroup has it
 _MOST_BYTES = 4 << 20
-_DEEPEST = 4  # step / user / task / what a step makes below
-_MOST_DIRECTORIES = 500
 _STEP = "/step_"
-# slurmstepd's own leaf of a v2 step; it holds none of the job's processes
-_NOT_THE_JOB = "slurm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,70 +99,49 @@ def contents(path: str, most: int = _MOST_BYTES) -> bytes:
         os.close(fd)
 
 
-# -- processes -----------------------------------------------------------------------------------
-
-# Where to look for a job's processes, best first: the freezer is proctrack/cgroup's own.
-_LISTS = (V2, "freezer", "cpuacct", "memory", "cpuset", "devices", "pids")
-
-
-def process_lists(directories: Mapping[str, str]) -> str:
-    """The directory below which every process of the job is listed; empty where there is none."""
-    return next((directories[name] for name in _LISTS if name in directories), "")
-
-
-def below(directory: str) -> Iterator[str]:
-    """The directory and those under it that may list processes of the job."""
-    queue = [(directory, 0)]
-    for _ in range(_MOST_DIRECTORIES):
-        if not queue:
-            return
-        at, depth = queue.pop()
-        yield at
-        if depth < _DEEPEST:
-            try:
-                with os.scandir(at) as entries:
-                    queue += [
-                        (e.path, depth + 1)
-                        for e in entries
-                        if e.name != _NOT_THE_JOB and e.is_dir(follow_symlinks=False)
-                    ]
-            except OSError:
-                continue
-
-
-def processes(directory: str) -> list[int]:
-    """The processes listed in this very directory; none where it is gone."""
-    try:
-        return [int(word) for word in contents(f"{directory}/cgroup.procs").split()]
-    except OSError:
-        return []
-
-
 # -- counters ------------------------------------------------------------------------------------
 
 
-def cpu_seconds(directories: Mapping[str, str]) -> float | None:
-    """CPU time of everything that ever ran in the job's cgroup; None where none counts it."""
-    try:
-        if "cpuacct" in directories:
-            return int(contents(f"{directories['cpuacct']}/cpuacct.usage")) / 1e9
-        if V2 in directories:
-            return _rows(f"{directories[V2]}/cpu.stat")["usage_usec"] / 1e6
-    except (OSError, ValueError, KeyError):
-        pass
-    return None
+class CpuClock:
+    """CPU time of everything that ever ran in the job's cgroup. Its file is kept open."""
+
+    def __init__(self, directories: Mapping[str, str]) -> None:
+        self._fd = -1
+        self._row, self._unit = b"", 1e9
+        path = f"{directories.get('cpuacct', '')}/cpuacct.usage"
+        if "cpuacct" not in directories and V2 in directories:
+            path = f"{directories[V2]}/cpu.stat"
+            self._row, self._unit = b"usage_usec ", 1e6
+        with suppress(OSError):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    @property
+    def counts(self) -> bool:
+        """False where no cgroup of the job counts CPU time."""
+        return self._fd >= 0
+
+    def seconds(self) -> float | None:
+        """None where it can't be read: the cgroup is gone."""
+        try:
+            return _row(os.pread(self._fd, 4096, 0), self._row) / self._unit
+        except (OSError, ValueError, IndexError):
+            return None
 
 
 def memory_bytes(directories: Mapping[str, str]) -> int | None:
     """Anonymous and shared memory of the job now (no page cache); None where none counts it."""
     try:
         if "memory" in directories:
-            rows = _rows(f"{directories['memory']}/memory.stat")
-            return rows["total_rss"] + rows.get("total_shmem", 0)
+            text = contents(f"{directories['memory']}/memory.stat")
+            return _row(text, b"\ntotal_rss ") + _row(text, b"\ntotal_shmem ")
         if V2 in directories:
-            rows = _rows(f"{directories[V2]}/memory.stat")
-            return rows["anon"] + rows["shmem"]
-    except (OSError, ValueError, KeyError):
+            text = contents(f"{directories[V2]}/memory.stat")
+            return _row(text, b"anon ") + _row(text, b"\nshmem ")
+    except (OSError, ValueError, IndexError):
         pass
     return None
 
@@ -186,6 +162,6 @@ def block_bytes(directories: Mapping[str, str]) -> int | None:
     return None
 
 
-def _rows(path: str) -> dict[str, int]:
-    rows = (line.split() for line in contents(path).split(b"\n"))
-    return {row[0].decode(): int(row[1]) for row in rows if len(row) == 2}
+def _row(text: bytes, name: bytes) -> int:
+    """The number that follows `name`. Raises ValueError, IndexError."""
+    return int(text[text.index(name) + len(name) :].split(None, 1)[0])

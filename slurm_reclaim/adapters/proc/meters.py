@@ -48,20 +48,20 @@ class CpuMeter(_Meter):
     def __init__(self, census: Census) -> None:
         super().__init__(census)
         self._grown = _Grown()
-        self._rates = Rates(cpu_seconds)
+        self._clock = cgroup.CpuClock(census.directories)
+        self._rates = Rates("stat", cpu_seconds)
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
         try:
             members = self._census.members()
         except Unavailable as error:
             return {Signal.CPU.value: Reading(None, what=error.message)}
-        ides = sorted({member.ide for member in members.values() if member.ide})
-        what = f"{' and '.join(ides)} connected is not use" if ides else ""
-        counted = cgroup.cpu_seconds(self._census.directories)
-        if counted is None:
-            value = self._rates.total(members, time.monotonic(), seconds)
+        ides = " and ".join(self._census.ides)
+        what = f"{ides} connected is not use" if ides else ""
+        if self._clock.counts:
+            value = self._grown.rate(self._clock.seconds(), seconds)
         else:
-            value = self._grown.rate(counted, seconds)
+            value = self._rates.total(members, self._census.listed, time.monotonic())
         if value is None:
             what = "the CPU time can't be read"
         elif value > 2 * (os.cpu_count() or 1):
@@ -79,14 +79,14 @@ class IoMeter(_Meter):
     def __init__(self, census: Census) -> None:
         super().__init__(census)
         self._grown = _Grown()
-        self._rates = Rates(io_bytes)
+        self._rates = Rates("io", io_bytes)
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
         try:
             members = self._census.members()
         except Unavailable as error:
             return {Signal.IO.value: Reading(None, what=error.message)}
-        value = self._rates.total(members, time.monotonic(), seconds)
+        value = self._rates.total(members, self._census.listed, time.monotonic())
         block = self._grown.rate(cgroup.block_bytes(self._census.directories), seconds)
         if value is None:
             return {Signal.IO.value: Reading(None, what="/proc/PID/io can't be read")}

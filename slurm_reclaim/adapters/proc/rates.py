@@ -7,57 +7,97 @@ on to the parent that waits for it; what was counted already is not counted agai
 from __future__ import annotations
 
 import os
+import resource
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import ceil
 
 from slurm_reclaim.adapters.proc import census
 from slurm_reclaim.adapters.proc.census import Member
-from slurm_reclaim.adapters.proc.cgroup import contents
 from slurm_reclaim.adapters.proc.tree import PROC
 
 LAP = 60.0  # seconds in which every process is read once
-_LEAST, _MOST = 16, 1000  # processes read in one pass
+_LEAST, _MOST = 8, 1000  # processes read in one pass
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of the process and of the children it has waited for. Raises OSError, ValueError,
-    IndexError."""
-    _, fields = census.stat(pid)
-    return sum(map(int, fields[11:15])) / _TICKS
+def cpu_seconds(text: bytes) -> float:
+    """From /proc/PID/stat: CPU time of the process and of the children it has waited for. Raises
+    ValueError, IndexError."""
+    return sum(map(int, text.rpartition(b") ")[2].split()[11:15])) / _TICKS
 
 
-def io_bytes(pid: int) -> float:
-    """Bytes that went through read and write, or through the block layer where that is more
-    (mapped files). Raises OSError, ValueError, IndexError."""
-    words = contents(f"{PROC}/{pid}/io").split()
+def io_bytes(text: bytes) -> float:
+    """From /proc/PID/io: bytes that went through read and write, or through the block layer where
+    that is more (mapped files). Raises ValueError, IndexError."""
+    words = text.split()
     # rchar: N wchar: N syscr: N syscw: N read_bytes: N write_bytes: N ...
     return max(int(words[1]), int(words[9])) + max(int(words[3]), int(words[11]))
 
 
+class _Files:
+    """How many files of processes are kept open: to open one costs three times what reading it
+    does. The rest of the agent needs descriptors, too."""
+
+    most = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    kept = 0
+
+
 class _Counter:
-    __slots__ = ("at", "gone", "member", "new", "owed", "rate", "value")
+    __slots__ = ("at", "fd", "gone", "member", "new", "owed", "rate", "value")
 
     def __init__(self, member: Member, new: bool) -> None:
         self.member, self.new = member, new
         self.value = self.at = self.rate = self.owed = 0.0
         self.gone = False
+        self.fd = -1
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            _Files.kept -= 1
+
+    def text(self, name: str) -> bytes:
+        """The process's file of that name. Raises OSError."""
+        if self.fd >= 0:
+            return os.pread(self.fd, 4096, 0)
+        fd = os.open(f"{PROC}/{self.member.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        if _Files.kept < _Files.most:
+            self.fd = fd
+            _Files.kept += 1
+            return os.pread(fd, 4096, 0)
+        try:
+            return os.read(fd, 4096)
+        finally:
+            os.close(fd)
 
 
 class Rates:
-    """`read` gives a process's counter."""
+    """Of the counter that `parse` finds in each process's /proc/PID/`name`."""
 
-    def __init__(self, read: Callable[[int], float]) -> None:
-        self._read = read
+    def __init__(self, name: str, parse: Callable[[bytes], float]) -> None:
+        self._name, self._parse = name, parse
         self._counters: dict[int, _Counter] = {}
         self._turn: deque[_Counter] = deque()
         self._begun = False
+        self._at = 0.0
+        self._last: float | None = None
 
-    def total(self, members: Mapping[int, Member], now: float, seconds: float) -> float | None:
-        """Per second, of all of them: each process by its last two readings. `now` monotonic
-        seconds, `seconds` since the last call. None where no process could be read."""
-        self._follow(members)
+    def total(self, members: Mapping[int, Member], listed: float, now: float) -> float | None:
+        """Per second, of all of them: each process by its last two readings. `now` and `listed`,
+        which is when the list of members was made: monotonic seconds. Only of a list that is
+        new is it known whose counters a parent has taken over, so that with an old one nothing
+        is read. None where no process could be read."""
+        if now - listed > census.FRESH and self._begun:
+            return self._last
+        seconds, self._at = now - self._at, now
+        if members.keys() != self._counters.keys():
+            self._follow(members)
+        self._last = self._read_some(now, seconds)
+        self._begun = True
+        return self._last
+
+    def _read_some(self, now: float, seconds: float) -> float | None:
         wanted = ceil(len(self._counters) * seconds / LAP) if self._begun else _MOST
         burst, good = 0.0, 0
         for _ in range(min(max(wanted, _LEAST), _MOST, len(self._counters))):
@@ -70,10 +110,9 @@ class Rates:
             except (OSError, ValueError, IndexError):
                 counter.rate = 0.0
             self._turn.append(counter)
-        self._begun = True
         if not good:
             return None
-        steady = sum(counter.rate for counter in self._counters.values())
+        steady = sum([counter.rate for counter in self._counters.values()])
         return steady + (burst / seconds if seconds > 0 else 0.0)
 
     def _follow(self, members: Mapping[int, Member]) -> None:
@@ -96,7 +135,7 @@ class Rates:
 
     def _count(self, counter: _Counter, now: float) -> float:
         """Bring one up to date; what a process did that was not there before, all at once."""
-        value = self._read(counter.member.pid)
+        value = self._parse(counter.text(self._name))
         grown, since = value - counter.value, now - counter.at
         first, counter.value, counter.at = not counter.at, value, now
         owed, counter.owed = counter.owed, 0.0

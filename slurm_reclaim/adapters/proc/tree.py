@@ -57,10 +57,11 @@ def start_time(pid: int) -> int:
     """Clock ticks after boot at which `pid` started; 0 if there is no such process. With the PID
     it names a process for good, since PIDs are reused."""
     try:
-        stat = kernel_text(PROC / str(pid) / "stat")
+        with open(f"{PROC}/{pid}/stat", "rb") as file:
+            stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(stat.rpartition(")")[2].split()[19])
+    return int(stat.rpartition(b")")[2].split()[19])
 
 
 def same_process(pid: int, start: int) -> bool:
@@ -68,10 +69,10 @@ def same_process(pid: int, start: int) -> bool:
 
 
 def namespace(pid: int, kind: str) -> int:
-    """Inode of the namespace; 0 if the process is gone."""
+    """Inode of the namespace; 0 if the process is gone, or hidden even from root."""
     try:
-        return os.stat(PROC / str(pid) / "ns" / kind).st_ino
-    except (FileNotFoundError, ProcessLookupError):
+        return os.stat(f"{PROC}/{pid}/ns/{kind}").st_ino
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
 
 
