@@ -40,7 +40,7 @@ types: venv
 
 # Those of the plugin need root, a compiler and time: `make spank`.
 unit: venv
-	$(BIN)/pytest tests/unit --ignore tests/unit/spank
+	$(BIN)/pytest tests/unit --ignore tests/unit/spank --numprocesses logical --maxprocesses 4
 
 spank: venv
 	@.ci/prepare gcc slurm-dev

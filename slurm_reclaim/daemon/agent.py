@@ -179,10 +179,8 @@ class Agent:
 
     def _note(self, message: dict[str, str]) -> None:
         if managed_by(self._config(), message)[0]:
-            problem = message.get("problem", "unknown problem")
-            self._sessions.note(
-                "job-started-unmanaged",
-                f"the job started as if slurm-reclaim weren't there: {problem}",
+            self._sessions.started_unmanaged(
+                message.get("problem", "unknown problem"),
                 lines.number(message, "job", 0),
                 lines.number(message, "uid", -1),
             )

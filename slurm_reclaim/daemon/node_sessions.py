@@ -98,6 +98,11 @@ class NodeSessions:
         self.events.append(event)
         self.changed.set()
 
+    def started_unmanaged(self, problem: str, job_id: int, uid: int) -> None:
+        """S10: said of a job that we would have managed."""
+        reason = f"the job started as if slurm-reclaim weren't there: {problem}"
+        self.note("job-started-unmanaged", reason, job_id, uid)
+
     # -- links --------------------------------------------------------------------------------
 
     def link(self, session: NodeSession) -> SessionLink:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store.directory import DirectoryStore
@@ -19,7 +19,13 @@ from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config import adopt
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.errors import BadRequest, ReclaimError, StoreUnavailable, Unavailable
+from slurm_reclaim.errors import (
+    BadRequest,
+    OperationFailed,
+    ReclaimError,
+    StoreUnavailable,
+    Unavailable,
+)
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
@@ -93,7 +99,7 @@ class NodeStarts:
         except StoreUnavailable:
             raise
         except ReclaimError as error:
-            self._sessions.note("job-started-unmanaged", error.message, job_id, uid)
+            self._sessions.started_unmanaged(error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
         if answer["mode"] != "ignore":
             self._tell(job_id, message)
@@ -122,6 +128,9 @@ class NodeStarts:
             if message.get("option") == "on":
                 self._sessions.note("job-not-managed", reason, job_id, uid)
             return {"mode": "ignore", "reason": reason}
+        if program := missing_program():
+            # Half of them would make a session that can't be saved later.
+            raise OperationFailed(f"{program} is missing or can't be run")
         return self._answer("fresh", reason, job_id, [])
 
     def _answer(self, mode: str, reason: str, job_id: int, images: list[str]) -> dict[str, str]:

@@ -34,16 +34,64 @@ def test_a_plain_hold_can_be_chosen(lab, counter):
         lab.restart_daemon("ctl", "reclaimd")
 
 
-def test_a_job_that_starts_without_the_agent_is_an_event(lab, counter):
-    """It runs as if we weren't there (S10), and the agent says why when it is back."""
-    lab.stop_daemon("n1", "reclaim-agent", kill=True)
+# -- something of ours is missing (S10) ---------------------------------------------------------
+
+
+@contextmanager
+def missing(lab, path: str) -> Iterator[None]:
+    lab.exec("n1", "mv", path, f"{path}.away")
     try:
-        with only(lab, "n1"):
-            job = counter("--job-name=spawner-jupyterhub", reclaim="on", managed=False)
-        assert job.node == "n1"
-        assert job.seen().pid != 300, "no namespace of its own"
+        yield
+    finally:
+        lab.exec("n1", "mv", "-f", f"{path}.away", path)
+
+
+@contextmanager
+def stopped(lab, *, kill: bool) -> Iterator[None]:
+    lab.stop_daemon("n1", "reclaim-agent", kill=kill)
+    try:
+        yield
     finally:
         lab.start_daemon("n1", "reclaim-agent")
+
+
+@contextmanager
+def no_config(lab) -> Iterator[None]:
+    """The agent does not start without it; one that runs has it in memory."""
+    with stopped(lab, kill=False), missing(lab, "/etc/slurm-reclaim/slurm-reclaim.toml"):
+        said = lab.call("start-daemon", "n1", "reclaim-agent", check=False)
+        assert "there is no such file" in said.stderr
+        yield
+
+
+@contextmanager
+def no_socket(lab) -> Iterator[None]:
+    try:
+        with missing(lab, "/run/slurm-reclaim/agent.sock"):
+            yield
+    finally:
+        lab.restart_daemon("n1", "reclaim-agent")
+
+
+LIBEXEC = "/usr/libexec/slurm-reclaim"
+MISSING = {
+    "agent killed": (lambda lab: stopped(lab, kill=True), "the agent"),
+    "agent stopped": (lambda lab: stopped(lab, kill=False), "the agent"),
+    "config": (no_config, "the agent"),
+    "socket": (no_socket, "the agent at /run/slurm-reclaim/agent.sock: No such file"),
+    "init": (lambda lab: missing(lab, f"{LIBEXEC}/reclaim-init"), "reclaim-init is missing"),
+    "relay": (lambda lab: missing(lab, f"{LIBEXEC}/reclaim-relay"), "reclaim-relay is missing"),
+    "exec": (lambda lab: missing(lab, f"{LIBEXEC}/reclaim-exec"), "reclaim-exec is missing"),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_a_job_starts_as_if_we_were_not_there_and_an_event_says_why(lab, counter, what):
+    away, why = MISSING[what]
+    with away(lab), only(lab, "n1"):
+        job = counter("--job-name=spawner-jupyterhub", reclaim="on", managed=False)
+        namespaces = [f"/proc/{pid}/ns/mnt" for pid in (1, job.seen().pid)]
+        assert len(set(lab.out("n1", "readlink", *namespaces).split())) == 1
 
     def said() -> list[str]:
         events = json.loads(lab.out("ctl", "reclaim", "events", "--json"))["events"]
@@ -51,8 +99,10 @@ def test_a_job_that_starts_without_the_agent_is_an_event(lab, counter):
         return [e["reason"] for e in mine if e["kind"] == "job-started-unmanaged"]
 
     (reason,) = lab.wait("the event", said)
-    assert "agent" in reason
+    assert reason.startswith("the job started as if slurm-reclaim weren't there: ")
+    assert why in reason
     job.counts_on()
+    assert job.session()["state"] == ""
 
 
 # -- logins by ssh (pam_slurm_adopt) ------------------------------------------------------------

@@ -6,7 +6,9 @@ import hashlib
 import os
 import pwd
 import re
+import shutil
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import sh
@@ -18,11 +20,17 @@ from slurm_reclaim.model.node_session import NodeSession
 
 
 def criu_version(criu: str) -> str:
-    """`4.2.1`, or empty where CRIU can't be run."""
+    """`4.2.1`, or empty where CRIU can't be run. Each binary is asked once."""
     try:
-        text = str(sh.Command(criu)("--version", _env={"PATH": "/usr/sbin:/usr/bin"}))
+        facts = os.stat(shutil.which(criu) or criu)
+        return _version(criu, facts.st_dev, facts.st_ino, facts.st_mtime_ns)
     except (sh.CommandNotFound, sh.ErrorReturnCode, OSError):
         return ""
+
+
+@lru_cache(maxsize=4)
+def _version(criu: str, *_identity: int) -> str:
+    text = str(sh.Command(criu)("--version", _env={"PATH": "/usr/sbin:/usr/bin"}))
     match = re.search(r"Version:\s*(\S+)", text)
     return match[1] if match else ""
 
@@ -37,15 +45,17 @@ def cpu_flags_digest() -> str:
     return ""
 
 
-def node_needs(criu: str, *, memory: int, max_pid: int, listening: tuple[str, ...]) -> Needs:
+def node_needs(criu: str, *, listening: tuple[str, ...]) -> Needs:
+    """Asked before the freeze; what only the dump tells (memory, highest PID) is filled in after
+    it."""
     uname = os.uname()
     return Needs(
         arch=uname.machine,
         kernel=uname.release,
         cpu_flags_digest=cpu_flags_digest(),
         criu=criu_version(criu),
-        max_pid=max_pid,
-        memory=memory,
+        max_pid=0,
+        memory=0,
         listening=listening,
     )
 

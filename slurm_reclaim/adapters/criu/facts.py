@@ -17,6 +17,7 @@ from slurm_reclaim.model.order import NodeFacts
 
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
 CRIU_FLOOR = (4, 2, 1)
+_PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
 _PLUGIN_DIRS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm")
 
 
@@ -53,12 +54,17 @@ def _io_uring_disabled() -> int:
         return -1
 
 
+def missing_program() -> str:
+    """A program of ours that sessions need and that can't be run here; empty where none is."""
+    programs = [str(LIBEXEC / name) for name in _PROGRAMS]
+    return next((p for p in programs if not os.access(p, os.X_OK)), "")
+
+
 def plugin_installed() -> bool:
     """Whether the plugin and its programs are in their places. That slurmstepd loads it shows
     when it asks."""
     places = [p for pattern in _PLUGIN_DIRS for p in Path("/").glob(f"{pattern[1:]}/reclaim.so")]
-    programs = [LIBEXEC / "reclaim-init", LIBEXEC / "reclaim-exec"]
-    return bool(places) and all(os.access(p, os.X_OK) for p in programs)
+    return bool(places) and not missing_program()
 
 
 class FactFinder:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu import command, images
@@ -19,7 +20,7 @@ from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed, Unavailable
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Credentials, Manifest, Part
+from slurm_reclaim.model.checkpoint import Credentials, Manifest, Needs, Part
 from slurm_reclaim.model.node_session import NodeSession
 
 
@@ -48,12 +49,15 @@ class SessionTree:
         self._clocks = (0, 0)
         self._listening: list[str] = []
         self._received: dict[int, int] = {}
+        self._needs: Needs | None = None
+        self._frozen: list[Process] = []
         self._surroundings = Surroundings(session, config)
 
     # -- looking ------------------------------------------------------------------------------
 
     def _members(self) -> list[Process]:
-        return tree.members(self._session.init)
+        """While the tree is frozen, as it was found then: every look is at all of /proc."""
+        return self._frozen or tree.members(self._session.init)
 
     def _root(self) -> Process:
         """The tree's root, whether it was started here or restored."""
@@ -99,7 +103,8 @@ class SessionTree:
         members = self._members()
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
-        self._listening = sockets.listening(members, root.pid)
+        listening = tuple(sockets.listening(members, root.pid))
+        self._needs = node_needs(self._config.criu, listening=listening)
         folder = staged / "images"
         folder.mkdir(mode=0o700)
         os.chown(folder, owner.uid, owner.gid)
@@ -123,6 +128,7 @@ class SessionTree:
         if not done.ok:
             raise DumpFailed(self._why("dump", done, folder / "dump.log"))
         self._clocks = tree.clocks(root.pid)
+        self._frozen = tree.members(self._session.init)
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         images.check_credentials(folder, owner)
@@ -145,6 +151,7 @@ class SessionTree:
         self._surroundings.save(staged, self._root())
 
     def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest:
+        assert self._needs is not None, "described before it was dumped"
         return describe(
             session=self._session,
             root=self._root(),
@@ -153,11 +160,10 @@ class SessionTree:
             clocks=self._clocks,
             parts=parts,
             outputs=self._surroundings.outputs,
-            needs=node_needs(
-                self._config.criu,
+            needs=replace(
+                self._needs,
                 memory=self.memory(),
                 max_pid=images.highest_pid(staged / "images"),
-                listening=tuple(self._listening),
             ),
             processes=len(self._members()),
             private_tmp=self._surroundings.private_tmp(),
@@ -167,11 +173,13 @@ class SessionTree:
 
     def resume(self) -> None:
         """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
+        self._frozen = []
         stopped = set(self._session.stopped)
         frozen = [p for p in self._members() if p.state in "Tt" and p.inner not in stopped]
         tree.signal_all(frozen, signal.SIGCONT)
 
     def kill(self) -> None:
+        self._frozen = []
         if not tree.kill_all(self._session.init):
             left = [str(p) for p in self._members() if p.state not in "ZX"]
             raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
+from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.model.lifecycle import State
-from tests.unit.controller.stand import Stand
+from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.world import World
 
 
@@ -16,9 +21,25 @@ def world() -> World:
     return World()
 
 
+@pytest.fixture(scope="session")
+def one_engine() -> Iterator[Engine]:
+    """A real file, since what was not committed must be gone with its connection; in memory where
+    there is such a place, and one for all tests: each engine compiles every statement anew."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        engine = open_engine("", str(Path(folder)))
+        yield engine
+        engine.dispose()
+
+
 @pytest.fixture
-async def stand(world: World, tmp_path: Path) -> Stand:
+def engine(one_engine: Engine) -> Engine:
+    return emptied(one_engine)
+
+
+@pytest.fixture
+async def stand(world: World, engine: Engine) -> Stand:
     world.submit(7)
-    stand = Stand(world, tmp_path)
+    stand = Stand(world, engine)
     await stand.until(State.ACTIVE)
     return stand

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
-from slurm_reclaim.adapters.journal.engine import open_engine
+from sqlalchemy import Engine
+
+from slurm_reclaim.adapters.journal import tables
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.daemon.controller import Controller
@@ -73,16 +74,16 @@ class Stand:
     olga = Caller(3000, "olga")
     bob = Caller(2002, "bob")
 
-    def __init__(self, world: World, folder: Path, **settings: Any) -> None:
+    def __init__(self, world: World, engine: Engine, **settings: Any) -> None:
         self.world = world
-        self._folder = folder
+        self._engine = engine
         self._settings = Settings("lab", **settings)
         self.post = Post()
         self.crashes = 0
         self._boot()
 
     def _boot(self) -> None:
-        self.journal = SqlJournal(open_engine("", str(self._folder)))
+        self.journal = SqlJournal(self._engine)
         self.desk = Desk(
             scheduler=self.world,
             journal=CrashingJournal(self.journal, self.world),
@@ -166,6 +167,15 @@ class Stand:
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.journal.events(limit=1000)]
+
+
+def emptied(engine: Engine) -> Engine:
+    """For the next life: no row of an earlier one, and no connection of it."""
+    engine.dispose()
+    with engine.begin() as connection:
+        for table in (tables.sessions, tables.events, tables.intents):
+            connection.execute(table.delete())
+    return engine
 
 
 async def refused(asking: Coroutine[Any, Any, Any]) -> ReclaimError:

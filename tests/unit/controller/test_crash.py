@@ -6,16 +6,11 @@ elsewhere. World fails the test where S1, S3 or S10 is broken on the way.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
+from sqlalchemy import Engine
 
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
-from tests.unit.controller.stand import Stand
+from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.world import World
 
 # Reading again and again is one point of interruption; after a write is before the next call.
@@ -61,19 +56,10 @@ def outcome(stand: Stand) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where there is such a place: fifty lives are a few thousand fsyncs."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
-async def test_dying_anywhere_changes_nothing_in_the_end(folder: Path) -> None:
-    (folder / "reference").mkdir()
+async def test_dying_anywhere_changes_nothing_in_the_end(engine: Engine) -> None:
     world = World()
     world.submit(7)
-    reference = Stand(world, folder / "reference")
+    reference = Stand(world, engine)
     await live(reference)
     wanted = outcome(reference)
     assert wanted[0] is State.ACTIVE
@@ -84,13 +70,10 @@ async def test_dying_anywhere_changes_nothing_in_the_end(folder: Path) -> None:
         if name in READS and calls[:number].count(name) % 5:
             continue
         for when in ("before", "after") if name in CHANGES else ("before",):
-            place = folder / f"{number}-{when}"
-            place.mkdir()
             world = World()
             world.submit(7)
             world.crash_at = (number, when)
-            stand = Stand(world, place)
+            stand = Stand(world, emptied(engine))
             await live(stand)
             assert stand.crashes == 1, f"no crash {when} {number} {name}"
             assert outcome(stand) == wanted, f"died {when} {number} {name}: {world.history}"
-            stand.journal.close()

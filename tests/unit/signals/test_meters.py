@@ -132,9 +132,7 @@ def test_io_of_files_counts_and_each_byte_once(session, tmp_path):
     time.sleep(0.3)
     assert meter.read().value < 4096
     target = tmp_path / "file"
-    code = (
-        f"out = open({str(target)!r}, 'wb'); out.write(bytes(50_000_000)); out.flush(); input()"
-    )
+    code = f"out = open({str(target)!r}, 'wb'); out.write(bytes(50_000_000)); out.flush(); input()"
     one.run(f"child = subprocess.Popen([sys.executable, '-c', {code!r}], stdin=subprocess.PIPE)")
     for _ in range(100):
         if target.exists() and target.stat().st_size == 50_000_000:
@@ -153,7 +151,7 @@ def test_io_is_read_in_rotation_and_none_is_left_out(session):
     census = census_of(one)
     one.run(
         "kids = [subprocess.Popen([sys.executable, '-c', "
-        "'for line in open(0): open(\"/dev/null\", \"w\").write(\"x\" * 10**6)'], "
+        '\'for line in open(0): open("/dev/null", "w").write("x" * 10**6)\'], '
         "stdin=subprocess.PIPE) for _ in range(20)]"
     )
     time.sleep(1.0)
