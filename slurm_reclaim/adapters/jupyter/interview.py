@@ -142,11 +142,16 @@ class Interview:
             ways.remove(known.worked)
             ways.insert(0, known.worked)
         reasons: list[NoAnswer] = []
+        plain: set[int] = set()
         for way in ways:
+            if way.secure and way.inode in plain:
+                continue
             try:
                 states = self._try(one, way, deadline)
             except NoAnswer as why:
                 reasons.append(why)
+                if isinstance(why, Refused) and not way.secure:
+                    plain.add(way.inode)  # it speaks HTTP there, and so no TLS
             else:
                 known.worked, known.spared = way, frozenset()
                 return states

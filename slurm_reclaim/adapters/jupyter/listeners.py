@@ -9,16 +9,22 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import sys
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_DESCRIPTORS = 4096
-MOST_LISTENERS = 65536
 
-_LISTEN = "0A"
-_TABLES = ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6"))
-_NET = Path("/proc/thread-self/net")
+_DIAG = 4  # NETLINK_SOCK_DIAG
+_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+_ERROR, _DONE = 2, 3  # NLMSG_ERROR, NLMSG_DONE
+_LISTENING = 1 << 10  # TCPF_LISTEN
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr
+_ID = "2s2s16s16sI8s"  # inet_diag_sockid: source port, peer's port, addresses, interface, cookie
+_QUESTION = struct.Struct(f"=BBBBI{_ID}")  # inet_diag_req_v2
+_ANSWER = struct.Struct(f"=BBBB{_ID}IIIII")  # inet_diag_msg
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +44,38 @@ class Listener:
 
 
 def tcp() -> dict[int, Listener]:
-    """Every listening TCP socket of the agent's network namespace, by inode. OSError."""
-    found = {}
-    for family, name in _TABLES:
-        if not (_NET / name).exists():
-            continue  # a kernel without IPv6
-        with open(_NET / name, encoding="ascii") as table:
-            next(table, "")
-            for line in itertools.islice(table, MOST_LISTENERS):
-                row = line.split()
-                if len(row) < 10 or row[3] != _LISTEN:
-                    break  # the kernel lists those that listen first
-                listener = _listener(family, row)
-                found[listener.inode] = listener
+    """Every listening TCP socket of the agent's network namespace, by inode. Asked of the kernel by
+    sock_diag(7): /proc/net/tcp walks a hash table that grows with the memory of the node. OSError.
+    """
+    found: dict[int, Listener] = {}
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAG) as kernel:
+        kernel.settimeout(1.0)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            question = _QUESTION.pack(
+                family, socket.IPPROTO_TCP, 0, 0, _LISTENING, b"", b"", b"", b"", 0, b""
+            )
+            size = _HEADER.size + len(question)
+            kernel.send(_HEADER.pack(size, _BY_FAMILY, _DUMP, family, 0) + question)
+            for answer in _answers(kernel):
+                row = _ANSWER.unpack_from(answer)
+                address = socket.inet_ntop(family, row[6][: 4 if family == socket.AF_INET else 16])
+                port = int.from_bytes(row[4], "big")
+                found[row[-1]] = Listener(row[-1], family, address, port)
     return found
 
 
-def _listener(family: int, row: list[str]) -> Listener:
-    address, _, port = row[1].partition(":")
-    packed = b"".join(
-        int(address[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(address), 8)
-    )
-    return Listener(int(row[9]), family, socket.inet_ntop(family, packed), int(port, 16))
+def _answers(kernel: socket.socket) -> Iterator[bytes]:
+    while True:
+        packet = kernel.recv(1 << 16)
+        while packet:
+            size, kind, *_ = _HEADER.unpack_from(packet)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", packet, _HEADER.size)[0]
+                raise OSError(code, f"sock_diag: {os.strerror(code)}")
+            yield packet[_HEADER.size : size]
+            packet = packet[(size + 3) & ~3 :]
 
 
 def sockets_of(process: Path) -> list[int]:

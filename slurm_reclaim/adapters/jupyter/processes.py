@@ -178,7 +178,8 @@ class Finder:
                 process = tree.read(parent, self.proc)
                 if process is not None and words and _PYTHON.match(os.path.basename(words[0])):
                     servers[parent] = Server(process, words, sure=False)
-        return Found(tuple(servers.values()), tuple(kernels))
+        launchers = {kernel.parents[0] for kernel in kernels if kernel.parents}
+        return Found(tuple(servers.values()), tuple(k for k in kernels if k.pid not in launchers))
 
     def _parents(self, process: Process) -> tuple[int, ...]:
         chain: list[int] = []
