@@ -163,6 +163,21 @@ async def test_a_slow_server_is_given_up(make: Make, port, server) -> None:
     assert (done.ok, done.error) == (False, f"127.0.0.1:{number} did not answer within 1 s")
 
 
+async def test_the_time_is_for_the_whole_talk(make: Make, port) -> None:
+    """A server that needs most of it for every answer does not get it for every answer."""
+
+    async def slow(reader, writer) -> None:
+        await asyncio.sleep(0.7)
+        writer.write(b"220 x\r\n")
+        while line := await reader.readline():
+            await asyncio.sleep(0.7)
+            writer.write(b"354 go\r\n" if line.startswith(b"DATA") else b"250 ok\r\n")
+
+    number = await port(slow)
+    (done,) = await deliver(make(channels=["mail"], smtp_port=number, timeout=1.0))
+    assert (done.ok, done.error) == (False, f"127.0.0.1:{number} did not answer within 1 s")
+
+
 async def test_a_server_that_hangs_after_it_took_the_mail_has_taken_it(make: Make, port) -> None:
     async def half(reader, writer) -> None:
         writer.write(b"220 x\r\n")

@@ -95,6 +95,12 @@ def test_a_sites_own_text_is_used_and_read_again(make: Make, folder: Path) -> No
     assert texts.mistakes(str(folder)) == []
 
 
+def test_a_long_text_does_not_flood_a_terminal(make: Make, folder: Path) -> None:
+    (folder / "warning.txt").write_text("Subject: a\n\n" + "b\n" * 1000)
+    rows = Notices(lambda: make()).text(notice()).strip().split("\n")
+    assert (len(rows), rows[-1]) == (texts.MOST_LINES, "...")
+
+
 def fifo(path: Path) -> None:
     os.mkfifo(path)
 
