@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_controller_that_is_away_leaves_no_hole():
         world.take(one)
     kept = world.of(one)
     assert len(kept) <= MOST_KEPT
-    assert all(abs(b.began - a.at) < 0.1 for a, b in zip(kept, kept[1:], strict=False))
+    assert all(abs(b.began - a.at) < 0.1 for a, b in pairwise(kept))
     for _ in range(200):
         world.take(one)
         again = world.of(one)
