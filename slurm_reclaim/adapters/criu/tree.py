@@ -115,7 +115,12 @@ class SessionTree:
 
     def activity(self, since: float) -> Sequence[str]:
         init = self._session.init
-        typed = ["terminal input arrived"] if terminals.input_since(init, since) else []
+        try:
+            logins = steps.terminals(self._session.relay, init)
+            used = terminals.input_since(since, init, logins)
+        except OSError as error:
+            raise DumpFailed(f"its terminals can't be seen: {error.strerror}") from error
+        typed = [f"input arrived on {name}" for name in used]
         waiting = [f"input waits on {name}" for name in terminals.unread(init)]
         return [*typed, *waiting, *sockets.arrived(self._members(), self._received)]
 
