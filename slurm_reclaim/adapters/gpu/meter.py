@@ -121,6 +121,8 @@ class GpuMeter:
                     )
 
     def _used(self, listed: Iterable[Card], owners: Owners) -> list[Card]:
+        if not owners.told:
+            raise CantTell("the job's processes can't be told from others")
         used = []
         for card in listed:
             if "error" in card or card["processes"] is None:
@@ -165,7 +167,7 @@ class GpuMeter:
             return Reading(whole, what=f"{_amount(signal, whole)} on {place} as a whole, shared")
         if card["use"] is None:
             return Reading(None, what=f"{card['use_error']}, on the shared {place}")
-        # One that is gone by now may have been ours.
+        # One that is gone by now, or can't be told, may be ours.
         own = [
             values[column]
             for pid, values in card["use"].items()
@@ -210,7 +212,7 @@ def _of_processes(
     processes: Sequence[Sequence[Any]] | None,
     owners: Owners,
 ) -> GpuHeld:
-    if processes is None:
+    if processes is None or (processes and not owners.told):
         return GpuHeld(uuid, model, index, total)
     own = [p for p in processes if owners.of(p[0]) in ("job", "zombie")]
     amounts = [amount for _, amount, _ in own]
