@@ -38,8 +38,9 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# Those of the plugin need root, a compiler and time: `make spank`.
+# A compiler is for the simulated GPU library. The tests of the plugin need root and time: `make spank`.
 unit: venv
+	@.ci/prepare gcc
 	$(BIN)/pytest tests/unit --ignore tests/unit/spank --numprocesses logical --maxprocesses 4
 
 spank: venv
