@@ -54,7 +54,9 @@ test: lint types unit spank cluster
 
 check: lint types unit
 
-demo: venv
+# Standard library only: nothing of the venv is waited for.
+demo:
+	@.ci/prepare python3
 	tests/cluster/demo
 
 bench: venv
@@ -70,7 +72,7 @@ rpm:
 	@echo 'slurm-reclaim.spec can be parsed'
 
 clean:
-	-test ! -x $(LAB) || $(LAB) down
+	-test ! -x $(LAB) || { $(LAB) down; $(LAB) --name demo down --purge; }
 	-$(MAKE) -C spank clean
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
