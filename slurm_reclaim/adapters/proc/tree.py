@@ -76,10 +76,12 @@ def namespace(pid: int, kind: str) -> int:
         return 0
 
 
-def read(pid: int) -> Process | None:
+def read(pid: int, proc: Path = PROC) -> Process | None:
+    """None where there is no such process. With the session's own /proc as `proc`, PIDs are the
+    session's throughout."""
     try:
-        text = kernel_text(PROC / str(pid) / "status")
-        stat = kernel_text(PROC / str(pid) / "stat")
+        text = kernel_text(proc / str(pid) / "status")
+        stat = kernel_text(proc / str(pid) / "stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     status = dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)

@@ -1,0 +1,126 @@
+"""Fulfils ports.Meter for the signal `jupyter`: kernels that are busy, and their last execution.
+
+Every server of the session is asked, in a thread of its own for each look: it starts as root, to
+see the kernel's tables, takes the owner's rights before it touches anything of the owner's, and
+ends. A thread that something holds up (a dead file server) is left behind, and no second one is
+started before it ends: the reading is unknown meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
+from slurm_reclaim.adapters.jupyter.processes import Finder, Found
+from slurm_reclaim.config.schema import Config
+from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
+
+log = logging.getLogger(__name__)
+
+ASKING = 2.0  # seconds for all servers of a session
+PATIENCE = 3.0  # seconds for the whole look
+MOST_NAMED = 5
+
+
+@dataclass(slots=True)
+class _Look:
+    found: Found = field(default_factory=Found)
+    answers: Sequence[Answer] = ()
+    problem: str = ""
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class JupyterMeter:
+    """Can be read at any time by any thread: a reading says how things are now, so one more between
+    two others, right before a dump, takes nothing from them."""
+
+    def __init__(self, session: NodeSession) -> None:
+        self._session = session
+        self._finder = Finder(session.init)
+        self._interview = Interview(session)
+        self._last = 0.0
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def held(self) -> Sequence[GpuHeld]:
+        return ()
+
+    def read(self, seconds: float) -> Mapping[str, Reading]:
+        """Empty where the session has neither a Jupyter server nor a kernel."""
+        with self._lock:
+            look = self._look()
+            reading = self._reading(look, time.time())
+        return {} if reading is None else {Signal.JUPYTER.value: reading}
+
+    def _look(self) -> _Look:
+        look = _Look()
+        if self._thread is not None and self._thread.is_alive():
+            look.problem = "Jupyter can't be looked at: the last look has not ended"
+            return look
+        self._thread = threading.Thread(
+            target=self._take, args=(look,), name="jupyter", daemon=True
+        )
+        self._thread.start()
+        if not look.done.wait(PATIENCE):
+            return _Look(problem="Jupyter can't be looked at: its files don't answer")
+        return look
+
+    def _take(self, look: _Look) -> None:
+        now = time.monotonic()
+        try:
+            found = self._finder.look(now)
+            if found.servers:
+                look.answers = self._interview.ask(found.servers, now + ASKING)
+            look.found = found
+        except FileNotFoundError:
+            pass  # the session has ended
+        except OSError as error:
+            look.problem = f"Jupyter can't be looked at: {error.strerror or error}"
+        except Exception:
+            # One session's oddity must not take the agent's other signals away.
+            log.exception("job %d: jupyter", self._session.job_id)
+            look.problem = "Jupyter can't be looked at"
+        finally:
+            look.done.set()
+
+    def _reading(self, look: _Look, now: float) -> Reading | None:
+        if look.problem:
+            return Reading(None, self._last, look.problem)
+        asked = {a.server.process.pid for a in look.answers}
+        alone = [k for k in look.found.kernels if not asked & set(k.parents)]
+        if not look.answers and not alone:
+            return None
+        states = [state for answer in look.answers for state in answer.kernels]
+        times = {state: min(state.last_activity.timestamp(), now) for state in states}
+        self._last = max([self._last, *times.values()])
+        also = [f"without a server: {kernel}" for kernel in alone[:MOST_NAMED]]
+        problems = [a.problem for a in look.answers if a.problem]
+        problems += [state.odd for state in states if state.odd]
+        if problems:
+            return Reading(None, self._last, "; ".join([*sorted(problems)[:MOST_NAMED], *also]))
+        busy = sorted(str(state) for state in states if state.busy)
+        newest = max(times, key=lambda state: times[state], default=None)
+        if busy:
+            said = [f"{name} busy" for name in busy[:MOST_NAMED]]
+            said += [f"{len(busy) - MOST_NAMED} more busy"] if len(busy) > MOST_NAMED else []
+        elif newest is not None:
+            said = [f"{_count(states)} idle, {newest} used last"]
+        else:
+            said = ["no kernel"] if look.answers else []
+        return Reading(
+            float(len(busy)), self._last, "; ".join([", ".join(said), *also]).lstrip("; ")
+        )
+
+
+def _count(states: Sequence[object]) -> str:
+    return "1 kernel" if len(states) == 1 else f"{len(states)} kernels"
+
+
+def jupyter_meter(session: NodeSession, config: Config) -> JupyterMeter | None:
+    """One for every session: a server may be started at any time."""
+    return JupyterMeter(session)

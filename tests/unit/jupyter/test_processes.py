@@ -1,0 +1,109 @@
+"""Which command lines are Jupyter's."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+
+import pytest
+
+from slurm_reclaim.adapters.jupyter import processes
+from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
+from slurm_reclaim.adapters.jupyter.processes import is_kernel, is_server
+from tests.unit.jupyter.session import PYTHON, Session
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/opt/j/bin/python3 /opt/j/bin/jupyter-server --port=1",
+        "python3.12 -I -X dev /usr/bin/jupyter-lab",
+        "python -u -m jupyterlab --no-browser",
+        "/opt/j/bin/python /opt/j/bin/jupyterhub-singleuser --ip=0.0.0.0",
+        "python3 /opt/j/bin/batchspawner-singleuser jupyterhub-singleuser --port=0",
+        "python3 -m jupyterhub.singleuser",
+        "jupyter-notebook",
+    ],
+)
+def test_servers(line: str) -> None:
+    assert is_server(line.split())
+    assert not is_kernel(line.split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun jupyter-lab",
+        "bash /usr/bin/jupyter-lab",
+        "timeout 8h /opt/j/bin/jupyter-lab",
+        "python3 /opt/j/bin/jupyter-server list",
+        "python3 /opt/j/bin/jupyter-lab build",
+        "python3 train.py --name jupyter-lab",
+        "python3 -c pass jupyter-lab",
+        "vim jupyter-lab",
+        "",
+    ],
+)
+def test_no_servers(line: str) -> None:
+    assert not is_server(line.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "kernel"),
+    [
+        ("python3 -m ipykernel_launcher -f /h/.local/share/jupyter/runtime/kernel-1.json", True),
+        ("python3 -Xfrozen_modules=off -m ipykernel_launcher --f=/tmp/kernel-v2-9x.json", True),
+        ("/usr/lib/R/bin/exec/R --slave -e IRkernel::main() --args /h/kernel-2.json", True),
+        ("julia -i --color=yes /h/kernel.jl /h/kernel-3.json", True),
+        ("python3 /opt/j/bin/jupyter-console --existing kernel-3.json", False),
+        ("python3 train.py --config kernel.json", False),
+        ("less kernel-3.txt", False),
+    ],
+)
+def test_kernels(line: str, kernel: bool) -> None:
+    assert is_kernel(line.split()) is kernel
+
+
+ALONE = "without a server: python"
+
+
+def sleeper(name: str) -> list[str]:
+    """A process with an argument by which it is taken for something."""
+    return [PYTHON, "-c", "import time; time.sleep(1000)", name]
+
+
+def test_kernels_without_a_server_are_named_and_do_not_vote(session: Session) -> None:
+    session.run(*sleeper("/tmp/kernel-v2-1.json"))
+    session.run(*sleeper("/tmp/kernel-v2-2.json"))
+    deadline = time.monotonic() + 10
+    while (reading := session.read()) is None or reading.what.count(ALONE) != 2:
+        assert time.monotonic() < deadline, reading
+        time.sleep(0.1)
+        session.meter = JupyterMeter(session.record())  # which knows nothing yet
+    assert (reading.value, reading.last) == (0.0, 0.0)
+
+
+def test_a_process_that_execs_is_seen_in_time(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = session.home / "go"
+    subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
+    script = session.home / "script"
+    script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
+    session.run("sh", str(script))
+    time.sleep(0.5)
+    assert session.read() is None
+    go.write_text("x\n")
+    time.sleep(0.5)
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    reading = session.read()
+    assert reading is not None
+    assert ALONE in reading.what
+
+
+def test_a_session_that_has_ended(session: Session) -> None:
+    session.serve("good")
+    assert session.read() is not None
+    session.close()
+    assert session.read() is None
