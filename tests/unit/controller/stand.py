@@ -173,8 +173,10 @@ def emptied(engine: Engine) -> Engine:
     """For the next life: no row of an earlier one, and no connection of it."""
     engine.dispose()
     with engine.begin() as connection:
-        for table in (tables.sessions, tables.events, tables.intents):
-            connection.execute(table.delete())
+        for table in tables.metadata.sorted_tables:
+            if table is not tables.meta:
+                connection.execute(table.delete())
+        connection.execute(tables.meta.delete().where(tables.meta.c.name != "schema"))
     return engine
 
 

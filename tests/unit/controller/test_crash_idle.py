@@ -6,11 +6,11 @@ passed, and Slurm's Comment is its owner's again after the restore.
 
 from __future__ import annotations
 
-from pathlib import Path
+from sqlalchemy import Engine
 
 from slurm_reclaim.config.schema import Config, Idle, Notices
 from slurm_reclaim.model.lifecycle import State
-from tests.unit.controller.stand import Stand
+from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.test_crash import CHANGES, READS, insist
 from tests.unit.controller.world import World
 
@@ -32,11 +32,10 @@ async def live(stand: Stand) -> None:
     await stand.turns(2)
 
 
-async def test_dying_anywhere_warns_first_and_hibernates_in_the_end(tmp_path: Path) -> None:
-    (tmp_path / "reference").mkdir()
+async def test_dying_anywhere_warns_first_and_hibernates_in_the_end(engine: Engine) -> None:
     world = World()
     world.submit(7)
-    reference = Stand(world, tmp_path / "reference", config=CONFIG)
+    reference = Stand(world, engine, config=CONFIG)
     await live(reference)
     assert world.jobs_by_id[7].comment == "my notebook"
     calls = list(world.calls)
@@ -46,16 +45,13 @@ async def test_dying_anywhere_warns_first_and_hibernates_in_the_end(tmp_path: Pa
         if name in READS and calls[:number].count(name) % 8:
             continue
         for when in ("before", "after") if name in CHANGES else ("before",):
-            place = tmp_path / f"{number}-{when}"
-            place.mkdir()
             world = World()
             world.submit(7)
             world.crash_at = (number, when)
-            stand = Stand(world, place, config=CONFIG)
+            stand = Stand(world, emptied(engine), config=CONFIG)
             await live(stand)
             assert stand.crashes == 1, f"no crash {when} {number} {name}"
             assert world.jobs_by_id[7].comment == "my notebook", f"died {when} {number} {name}"
             assert not [i for i in stand.journal.unsettled() if i[2] in ("hibernate", "requeue")]
-            stand.journal.close()
             tried += 1
     assert tried > 25

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from slurm_reclaim.config.schema import Config, Idle, Limits, Notices, Rule
 from slurm_reclaim.errors import BadRequest, NotPermitted
@@ -34,9 +34,9 @@ def with_idle(**more: Any) -> Idle:
 class Life:
     """Session 7 under a policy."""
 
-    def __init__(self, world: World, folder: Path, config: Config) -> None:
+    def __init__(self, world: World, engine: Engine, config: Config) -> None:
         self.world = world
-        self.stand = Stand(world, folder, config=config)
+        self.stand = Stand(world, engine, config=config)
         self.node = world.agents["n1"]
         self.job = world.submit(7)
 
@@ -63,9 +63,9 @@ class Life:
 
 
 @pytest.fixture
-def life(world: World, tmp_path: Path) -> Any:
+def life(world: World, engine: Engine) -> Any:
     def make(**more: Any) -> Life:
-        return Life(world, tmp_path, config(**more))
+        return Life(world, engine, config(**more))
 
     return make
 
@@ -397,11 +397,11 @@ async def test_failures_lead_to_a_cool_down(life: Any) -> None:
     assert told.guard.startswith("cool-down: ")
 
 
-async def test_turns_by_deadline_within_the_limits(world: World, tmp_path: Path) -> None:
+async def test_turns_by_deadline_within_the_limits(world: World, engine: Engine) -> None:
     """Three due on one node, one at a time: whoever was due first goes first."""
     limits = Limits(per_node=1)
     world.agents = {"n1": world.agents["n1"]}
-    one = Life(world, tmp_path, config(limits=limits))
+    one = Life(world, engine, config(limits=limits))
     for job_id in (8, 9):
         world.submit(job_id)
     await one.stand.turns(130)

@@ -60,7 +60,8 @@ class Session:
         if session:
             words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c",
                      "mount -t devpts -o newinstance,ptmxmode=666 devpts /dev/pts && "
-                     'mount --bind /dev/pts/ptmx /dev/ptmx && "$@" <&3 & wait', "sh", *words]  # fmt: skip
+                     'mount --bind /dev/pts/ptmx /dev/ptmx && "$@" <&3 & wait',
+                     "sh", *words]  # fmt: skip
 
         def enter() -> None:
             for path in steps:

@@ -211,14 +211,14 @@ def test_addresses_of_both_families_can_be_shown():
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="no IPv6")
 def test_ipv4_over_an_ipv6_socket_is_the_same_connection():
-    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as s:
-        with socket.create_connection(("127.0.0.1", s.getsockname()[1])) as a:
-            b = s.accept()[0]
-            inodes = {os.fstat(x.fileno()).st_ino for x in (a, b)}
-            mine = [x for x in sockdiag.tcp() if x.inode in inodes]
-            assert len(mine) == 2
-            assert connections.to_elsewhere(mine) == []
-            b.close()
+    server = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    with server as s, socket.create_connection(("127.0.0.1", s.getsockname()[1])) as a:
+        b = s.accept()[0]
+        inodes = {os.fstat(x.fileno()).st_ino for x in (a, b)}
+        mine = [x for x in sockdiag.tcp() if x.inode in inodes]
+        assert len(mine) == 2
+        assert connections.to_elsewhere(mine) == []
+        b.close()
 
 
 def test_a_dump_that_takes_too_long_is_given_up(monkeypatch):
