@@ -47,8 +47,8 @@ class JobDefenseShield:
 
 class Below:
     """GPU utilization below `floor` percent in every sample of the last `window` seconds: Job
-    Defense Shield's sliding form (exactly 0, 300 minutes), IdleBot (60 minutes; its percentage is not
-    published, 5 is taken), dstack (10 % for an hour, an example of its documentation)."""
+    Defense Shield's sliding form (exactly 0, 300 minutes), IdleBot (60 minutes; its percentage is
+    not published, 5 is taken), dstack (10 % for an hour, an example of its documentation)."""
 
     def __init__(self, floor: float, window: float) -> None:
         self.floor, self.window = floor, window
