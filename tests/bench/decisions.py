@@ -2,7 +2,7 @@
 
 Two labelled traces: a month of notebook use (the real one where it is present, see
 tests/traces/sensei.py, else one generated from its quantiles), and the behaviours.
-RECLAIM_BENCH_ROUNDS: how often each behaviour is played (12).
+RECLAIM_BENCH_ROUNDS: how often each behaviour is played (8).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from slurm_reclaim.model.trace import Entry
 from slurm_reclaim.policy.replay import Replay
 from slurm_reclaim.policy.score import Tally, score
 from tests.bench.rules import RULES, ByRule
-from tests.traces import DATA, behaviours, generate, sensei
+from tests.traces import DATA, behaviours, generate, sensei, stretch
 
-ROUNDS = int(os.environ.get("RECLAIM_BENCH_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("RECLAIM_BENCH_ROUNDS", "8"))
 OURS = "slurm-reclaim, 45 + 15 min"
 HEADER = (
     f"{'rule':38} {'captured':>9} {'of GPU':>7} {'back<15m':>9} {'in use':>7}  per 1,000 h (95 %)"
@@ -60,6 +60,8 @@ def main() -> None:
     recorded = DATA / "behaviours.jsonl.zst"
     if recorded.is_file():
         side_by_side("behaviours, recorded and stretched", trace.read(str(recorded)))
+        hard = stretch.entries(trace.read(str(DATA / "recording.jsonl.zst")), hard=True)
+        side_by_side("recorded behaviours that our signals can't tell from rest", hard)
     side_by_side(f"behaviours, synthetic, {ROUNDS} times each", behaviours.entries(ROUNDS))
     hard = behaviours.entries(ROUNDS, plays=behaviours.HARD)
     side_by_side("behaviours that our signals can't tell from rest, synthetic", hard)

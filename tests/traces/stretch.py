@@ -20,6 +20,7 @@ from slurm_reclaim.policy.idleness import AVERAGED
 from .behaviours import NIGHT
 from .scene import HOUR, MINUTE, Scene, Signals, Values
 
+HARD = ("metadata-walk", "trickle")
 PRESENT = ("thinking-between-cells", "editing")
 AT_REST = ("abandoned", "shell-left")
 
@@ -103,13 +104,18 @@ def repeated(scene: Scene, piece: Piece) -> Signals:
     return signals
 
 
-def entries(recorded: Iterable[Entry], seed: int = 1, step: float = 60.0) -> Iterator[Entry]:
+def entries(
+    recorded: Iterable[Entry], seed: int = 1, step: float = 60.0, *, hard: bool = False
+) -> Iterator[Entry]:
+    """`hard`: only those that no signal can tell from rest, else only the others."""
     found = pieces(recorded, step)
     yield Header(
         "lab", "minutes of real sessions, repeated for hours: tests/traces/stretch.py; "
         "GPUs simulated by script", by_session=True, complete=True,
     )  # fmt: skip
     for name, piece in found.items():
+        if (name in HARD) is not hard:
+            continue
         scene = Scene(name, name, random.Random(f"{seed} {name}"), step=step)
         _play(scene, piece, found)
         yield from scene.entries()
