@@ -152,6 +152,11 @@ class Tree(Protocol):
 
     def blockers(self) -> Sequence[Blocker]: ...
 
+    def used(self, since: float, optional: Collection[str]) -> Sequence[str]:
+        """What was used after `since` (Unix seconds), looked at while the tree still runs, or is
+        unknown and not in `optional`. From then on `activity` sees whatever arrives."""
+        ...
+
     def memory(self) -> int:
         """Bytes that a dump will write at most."""
         ...
@@ -163,7 +168,7 @@ class Tree(Protocol):
 
     def activity(self, since: float) -> Sequence[str]:
         """Of a stopped tree, as sentences: terminal input after `since` (Unix seconds), input that
-        no process has read yet, and what came over its connections since `dump` began."""
+        no process has read yet, and what came over its connections since `used` was called."""
         ...
 
     def save_surroundings(self, staged: Path) -> None:

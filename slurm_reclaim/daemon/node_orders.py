@@ -42,6 +42,9 @@ class NodeOrders:
     def take(self, order: Order) -> None:
         if order.id in self._tasks or order.id in self.results:
             return
+        session = self._sessions.get(order.job_id)
+        if session is not None and order.verb is Verb.HIBERNATE:
+            session.cancelled = ""  # what was said of an earlier one
         task = asyncio.get_running_loop().create_task(self._carry_out(order))
         self._tasks[order.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(order.id, None))

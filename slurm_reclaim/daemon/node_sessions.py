@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
+from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.proc import terminals, tree
 from slurm_reclaim.adapters.proc.census import FRESH, OLD
 from slurm_reclaim.adapters.store.records import SessionRecords
@@ -23,6 +24,7 @@ from slurm_reclaim.errors import AgentUnavailable, Unavailable
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, SessionReport
+from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.model.session import Progress
 
 log = logging.getLogger(__name__)
@@ -131,7 +133,10 @@ class NodeSessions:
             session.worker, session.worker_start = pid, tree.start_time(pid) if pid else 0
             self.save(session)
 
-        return SessionTree(session, self._config.agent, self.node, worker)
+        def jupyter() -> Reading | None:
+            return JupyterMeter(session).read(0.0).get(Signal.JUPYTER.value)
+
+        return SessionTree(session, self._config.agent, self.node, worker, jupyter)
 
     def reports(self) -> tuple[SessionReport, ...]:
         """Reads /proc; for a worker thread."""

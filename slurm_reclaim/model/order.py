@@ -34,7 +34,8 @@ class Verb(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Order:
     """`since` (Unix seconds of the node's clock): where `cancel_on_activity`, activity after it
-    cancels (S5). `text`: what `notify` writes to the terminals."""
+    cancels (S5), and so does a signal that is unknown then and not in `optional`. `text`: what
+    `notify` writes to the terminals."""
 
     id: str
     verb: Verb
@@ -44,6 +45,7 @@ class Order:
     reason: str
     cancel_on_activity: bool = False
     since: float = 0.0
+    optional: tuple[str, ...] = ()
     text: str = ""
 
 

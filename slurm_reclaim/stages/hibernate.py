@@ -13,7 +13,7 @@ from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
-from slurm_reclaim.stages.judge import clock_ahead, cooled
+from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
 from slurm_reclaim.stages.view import Heard
 from slurm_reclaim.stages.wording import committed_as
 
@@ -40,7 +40,11 @@ async def hibernate_idle(desk: Desk, session: Session, reason: str, until: float
     clock), which its agent sees before and after the freeze (S5). Raises Refused, Unavailable."""
     heard = await see_that_it_can(desk, session)
     since = until + clock_ahead(heard.report.at, heard.at)
-    order = replace(_order(session, reason, since=since), cancel_on_activity=True)
+    order = replace(
+        _order(session, reason, since=since),
+        cancel_on_activity=True,
+        optional=tuple(sorted(terms_of(desk, session).yardstick.optional)),
+    )
     return give_order(desk, session, order, Fact.DEADLINE_PASSED, reason)
 
 

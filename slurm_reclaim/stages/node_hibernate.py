@@ -18,6 +18,7 @@ from slurm_reclaim.errors import (
     StaleOrder,
 )
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.checkpoint import Manifest, Part
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result
@@ -93,28 +94,30 @@ def _save_tree(
     session.blockers = tuple(tree.blockers())
     if session.blockers:
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
+    if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
+        raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
     store.reserve(tree.memory())
     staged = store.stage(id, order.restarts)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
     session.progress = Progress("dump", 0, tree.memory(), clock.now())
-    session.cancelled = ""
     session.staged = str(staged)
     committed = False
+
+    def describe(parts: tuple[Part, ...]) -> Manifest:
+        # The last thing before the manifest that makes it a checkpoint: hashing took its time.
+        _still_wanted(order, session, tree)
+        return tree.describe(staged, parts, order.reason)
+
     try:
         save(session)
         link.hold()
         session.held = True
         with store.follow(staged):
             tree.dump(staged)
-        if order.cancel_on_activity:
-            _still_idle(order, tree)
-        if session.cancelled:
-            raise CancelledByActivity(session.cancelled)
+        _still_wanted(order, session, tree)
         session.progress = Progress("commit", 0, session.progress.total, clock.now())
         tree.save_surroundings(staged)
-        manifest = store.commit(
-            staged, id, order.restarts, lambda parts: tree.describe(staged, parts, order.reason)
-        )
+        manifest = store.commit(staged, id, order.restarts, describe)
         committed = True
         session.checkpoint, session.checkpoint_bytes = order.restarts, manifest.size
         session.needs = manifest.needs
@@ -149,11 +152,13 @@ def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
     save_if_possible(session, save)
 
 
-def _still_idle(order: Order, tree: Tree) -> None:
+def _still_wanted(order: Order, session: NodeSession, tree: Tree) -> None:
     """S5: the owner wins until the commit. The tree is frozen, so nothing can be missed here that
     came before; what comes later waits in a socket until the next life of the session."""
-    if seen := tree.activity(order.since):
-        raise CancelledByActivity(f"{seen[0]} while the session was being frozen")
+    if session.cancelled:
+        raise CancelledByActivity(session.cancelled)
+    if order.cancel_on_activity and (seen := tree.activity(order.since)):
+        raise CancelledByActivity(f"{seen[0]} while the session was being saved")
 
 
 def recover(

@@ -62,18 +62,17 @@ def send_admins(desk: Desk, reason: str) -> None:
         return
     notice = Notice(secrets.token_hex(8), NoticeKind.BRAKE, desk.settings.cluster, reason=reason)
     telling = desk.tellings.setdefault(notice.id, Telling(waiting=1))
-    telling.task = asyncio.get_running_loop().create_task(
-        _deliver(desk, notice, telling, last=True)
-    )
+    telling.task = asyncio.get_running_loop().create_task(_deliver(desk, notice, telling))
 
 
-async def _deliver(desk: Desk, notice: Notice, telling: Telling, last: bool = False) -> None:
+async def _deliver(desk: Desk, notice: Notice, telling: Telling) -> None:
     assert desk.notifier is not None
     try:
         telling.deliveries += await desk.notifier.deliver(notice)
     finally:
         telling.waiting -= 1
-        if last:
+        # Only of a warning is it asked later what became of it.
+        if notice.kind is not NoticeKind.WARNING:
             desk.tellings.pop(notice.id, None)
 
 

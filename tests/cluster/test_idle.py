@@ -17,9 +17,17 @@ from tests.cluster.test_main_job import typed
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
+SHADOW = """
+[[rule]]
+name = "only watched"
+job_name = ["watched"]
+mode = "shadow"
+"""
+
+
+@pytest.fixture(scope="module")
 def prod(lab: Lab) -> Iterator[None]:
-    with policy(lab):
+    with policy(lab, more=SHADOW):
         yield
 
 
@@ -124,24 +132,24 @@ def test_a_silent_long_cell_is_use(lab: Lab, book: Notebook) -> None:
     assert confirmed["at"] - ended >= 9
 
 
-def test_shadow_only_says_what_it_would_do(lab: Lab) -> None:
-    with policy(lab, mode="shadow"):
-        job = Counter.start(lab)
-        try:
-            lab.wait("the shadow event", lambda: "shadow" in job.kinds(), 60)
-            said = lab.out("ctl", "reclaim", "events", job.ref, "--json")
-            (event,) = [e for e in json.loads(said)["events"] if e["kind"] == "shadow"]
-            assert event["details"]["stage"] == "interactive_reclaim"
-            assert event["details"]["action"] == "would_hibernate_session"
-            assert event["details"]["idle_seconds"] >= 10
-            assert event["details"]["vram_bytes"] == 0
-            time.sleep(15)
-            assert job.session()["state"] == "ACTIVE"
-            assert job.kinds().count("shadow") == 1
-            assert job.squeue("%k") in ("", "(null)")
-            assert notices(lab, job.job) == []
-        finally:
-            job.cancel()
+def test_shadow_only_says_what_it_would_do(lab: Lab, prod: None) -> None:
+    job = Counter.start(lab, "--job-name=watched")
+    try:
+        lab.wait("the shadow event", lambda: "shadow" in job.kinds(), 60)
+        said = lab.out("ctl", "reclaim", "events", job.ref, "--json")
+        (event,) = [e for e in json.loads(said)["events"] if e["kind"] == "shadow"]
+        assert event["details"]["stage"] == "interactive_reclaim"
+        assert event["details"]["action"] == "would_hibernate_session"
+        assert event["details"]["idle_seconds"] >= 10
+        assert event["details"]["vram_bytes"] == 0
+        assert event["details"]["rule"] == "only watched"
+        time.sleep(12)
+        assert job.session()["state"] == "ACTIVE"
+        assert job.kinds().count("shadow") == 1
+        assert job.squeue("%k") in ("", "(null)")
+        assert notices(lab, job.job) == []
+    finally:
+        job.cancel()
 
 
 def test_what_cannot_be_requeued_is_not_warned(lab: Lab, prod: None) -> None:

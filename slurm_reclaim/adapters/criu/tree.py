@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed, Una
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Credentials, Manifest, Needs, Part
 from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.sample import Reading, Signal
 
 
 @contextmanager
@@ -37,15 +38,22 @@ def _opened(path: Path) -> Iterator[int]:
 
 class SessionTree:
     """Fulfils ports.Tree. `note_worker` is told the CRIU process at work, so that an agent started
-    anew can wait for it instead of disturbing it."""
+    anew can wait for it instead of disturbing it. `jupyter` asks the session's servers how its
+    kernels are now, None where there are none."""
 
     def __init__(
-        self, session: NodeSession, config: Agent, node: str, note_worker: Callable[[int], None]
+        self,
+        session: NodeSession,
+        config: Agent,
+        node: str,
+        note_worker: Callable[[int], None],
+        jupyter: Callable[[], Reading | None],
     ) -> None:
         self._session = session
         self._config = config
         self._node = node
         self._note_worker = note_worker
+        self._jupyter = jupyter
         self._clocks = (0, 0)
         self._listening: list[str] = []
         self._received: dict[int, int] = {}
@@ -90,6 +98,21 @@ class SessionTree:
     def memory(self) -> int:
         return blockers.memory(self._members()) + self._surroundings.output_bytes()
 
+    def used(self, since: float, optional: Collection[str]) -> Sequence[str]:
+        # First: what comes while Jupyter is asked counts as having arrived. Where it is not known
+        # `activity` can't tell either, and says so.
+        with suppress(Unavailable):
+            self._received = sockets.received(self._members())
+        typed = terminals.input_since(self._session.init, since)
+        found = ["terminal input arrived"] if typed else []
+        reading = self._jupyter()
+        if reading is None:
+            return found
+        if reading.value is None:
+            unknown = [] if Signal.JUPYTER.value in optional else [f"unknown: {reading.what}"]
+            return [*found, *unknown]
+        return [*found, reading.what] if reading.value > 0 or reading.last > since else found
+
     def activity(self, since: float) -> Sequence[str]:
         init = self._session.init
         typed = ["terminal input arrived"] if terminals.input_since(init, since) else []
@@ -120,9 +143,6 @@ class SessionTree:
                 caps=caps,
                 keep=(fd,),
             )
-            # where that is not known `activity` can't tell either, and says so
-            with suppress(Unavailable):
-                self._received = sockets.received(members)
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
             done = self._work(entry, words, self._config.dump_timeout)
         if not done.ok:

@@ -12,8 +12,9 @@ import os
 import struct
 import termios
 from collections.abc import Iterable
+from contextlib import suppress
 
-from slurm_reclaim.adapters.proc.tree import PROC
+from slurm_reclaim.adapters.proc.tree import PROC, kernel_text
 
 GRAIN = 8  # seconds
 _UNIX98 = range(136, 144)  # major device numbers of /dev/pts/N
@@ -40,10 +41,9 @@ def of_devices(devices: Iterable[int]) -> dict[str, float]:
     that /proc/PID/stat gives as tty_nr; those that are gone are left out."""
     found = {}
     for device in set(devices):
-        major, minor = os.major(device), os.minor(device)
-        if major not in _UNIX98:
+        number = _number(device)
+        if number < 0:
             continue
-        number = (major - _UNIX98.start) * 256 + minor
         try:
             facts = os.stat(f"/dev/pts/{number}")
         except OSError:
@@ -51,6 +51,31 @@ def of_devices(devices: Iterable[int]) -> dict[str, float]:
         if facts.st_rdev == device:
             found[f"login on pts/{number}"] = facts.st_atime
     return found
+
+
+def _number(device: int) -> int:
+    """The N of /dev/pts/N; -1 for what is no such terminal."""
+    major, minor = os.major(device), os.minor(device)
+    return (major - _UNIX98.start) * 256 + minor if major in _UNIX98 else -1
+
+
+def in_use(init: int) -> set[int]:
+    """Numbers of the terminals that control a process of the session. Others are left alone: there
+    nobody reads, and to open and close the only user's end of a terminal tells the program at the
+    other end that its user hung up."""
+    found: set[int] = set()
+    base = PROC / str(init) / "root/proc"  # which shows the session's processes only
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return found
+    for name in names:
+        with suppress(OSError, ValueError, IndexError):
+            if name.isdigit():
+                status = kernel_text(base / name / "stat")
+                device = int(status.rpartition(")")[2].split()[4])
+                found.add(_number(device))
+    return found - {-1}
 
 
 def last_input(init: int) -> float:
@@ -68,14 +93,27 @@ def input_since(init: int, since: float) -> bool:
     return last_input(init) // GRAIN >= since // GRAIN
 
 
+def _opened(init: int) -> set[int]:
+    """Numbers of the terminals that a process of the session has open: to open and close one that
+    nobody has would hang it up."""
+    found: set[int] = set()
+    base = f"{PROC}/{init}/root/proc"  # which shows the session's processes only
+    with suppress(OSError):
+        for process in filter(str.isdigit, os.listdir(base)):
+            with suppress(OSError):
+                for descriptor in os.listdir(f"{base}/{process}/fd"):
+                    with suppress(OSError):
+                        target = os.readlink(f"{base}/{process}/fd/{descriptor}")
+                        name = target.removeprefix("/dev/pts/")
+                        if name != target and name.isdecimal():
+                            found.add(int(name))
+    return found
+
+
 def unread(init: int) -> list[str]:
     """Terminals of the session in which input waits that no process has read yet."""
     waiting = []
-    try:
-        names = os.listdir(f"{PROC}/{init}/root/dev/pts")
-    except OSError:
-        return []
-    for name in sorted(filter(str.isdigit, names))[:_MOST]:
+    for name in sorted(_opened(init))[:_MOST]:
         try:
             # O_NOCTTY: an agent without controlling terminal must not get this one
             fd = os.open(

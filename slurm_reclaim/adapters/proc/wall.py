@@ -7,10 +7,10 @@ import stat
 import time
 from contextlib import suppress
 
-from slurm_reclaim.adapters.proc.tree import PROC, kernel_text
+from slurm_reclaim.adapters.proc import terminals
+from slurm_reclaim.adapters.proc.tree import PROC
 from slurm_reclaim.model.printable import lines
 
-_PTS_MAJOR = 136
 MOST_TEXT = 4096  # characters
 PATIENCE = 0.3  # seconds for one terminal whose buffer is full
 AT_MOST = 5.0  # seconds for all of them
@@ -27,7 +27,7 @@ def write(init: int, text: str) -> int:
         return 0
     count = 0
     try:
-        for number in sorted(_in_use(init)):
+        for number in sorted(terminals.in_use(init)):
             left = deadline - time.monotonic()
             with suppress(OSError):
                 count += left > 0 and _write_one(folder, number, content, min(left, PATIENCE))
@@ -56,26 +56,6 @@ def _devpts(init: int) -> int | None:
             return folder
     os.close(folder)
     return None
-
-
-def _in_use(init: int) -> set[int]:
-    """Numbers of the terminals that control a process of the session. Others are left alone: there
-    nobody reads, and to open and close the only user's end of a terminal tells the program at the
-    other end that its user hung up."""
-    found: set[int] = set()
-    base = PROC / str(init) / "root/proc"  # which shows the session's processes only
-    try:
-        names = os.listdir(base)
-    except OSError:
-        return found
-    for name in names:
-        with suppress(OSError, ValueError, IndexError):
-            if name.isdigit():
-                status = kernel_text(base / name / "stat")
-                device = int(status.rpartition(")")[2].split()[4])
-                if os.major(device) == _PTS_MAJOR:
-                    found.add(os.minor(device))
-    return found
 
 
 def _write_one(folder: int, number: int, content: bytes, patience: float) -> bool:

@@ -82,6 +82,33 @@ def test_an_unread_message_wins(tmp_path):
     assert runs_on(world)
 
 
+def test_a_message_that_comes_right_before_the_commit_wins(tmp_path):
+    world = World(tmp_path)
+    world.tree.late = ["a message arrived on 127.0.0.1 port 8888"]
+    result = hibernate(world, cancel_on_activity=True)
+    assert result.outcome is Outcome.CANCELLED
+    assert runs_on(world)
+
+
+def test_use_right_before_the_freeze_wins_and_nothing_is_frozen(tmp_path):
+    world = World(tmp_path)
+    world.tree.used_before = ["kernel 3f2a busy"]
+    result = hibernate(world, cancel_on_activity=True)
+    assert result.outcome is Outcome.CANCELLED
+    assert "kernel 3f2a busy" in result.reason
+    assert "dump" not in world.steps
+    assert runs_on(world)
+
+
+def test_a_keep_that_arrives_before_the_commit_wins(tmp_path):
+    """Whoever ordered the hibernation."""
+    world = World(tmp_path)
+    world.session.cancelled = "kept by alice"
+    result = hibernate(world)
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, "kept by alice")
+    assert runs_on(world)
+
+
 def test_the_owners_own_pause_is_not_cancelled_by_old_typing(tmp_path):
     world = World(tmp_path)
     world.tree.typed_at = 4999.0

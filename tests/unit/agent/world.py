@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
@@ -97,7 +97,10 @@ class _Tree:
         self.state = "running"
         self.found: list[Blocker] = []
         self.typed_at = 0.0
+        self.looks = 0
         self.arrived: list[str] = []
+        self.late: list[str] = []
+        self.used_before: list[str] = []
 
     def blockers(self) -> Sequence[Blocker]:
         self.world.step("blockers")
@@ -106,10 +109,17 @@ class _Tree:
     def memory(self) -> int:
         return 1000
 
+    def used(self, since: float, optional: Collection[str]) -> Sequence[str]:
+        assert self.state == "running", "asked too late: a frozen server does not answer"
+        self.world.step("used")
+        return self.used_before
+
     def activity(self, since: float) -> Sequence[str]:
         assert self.state == "stopped", "what a running tree does next is not seen"
         typed = ["terminal input arrived"] if self.typed_at > since else []
-        return [*typed, *self.arrived]
+        # What comes while the dump is being hashed is seen by the second look.
+        self.looks += 1
+        return [*typed, *self.arrived, *(self.late if self.looks > 1 else [])]
 
     def dump(self, staged: Path) -> None:
         self.world.step("dump")

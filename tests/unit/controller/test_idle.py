@@ -158,6 +158,7 @@ async def test_any_use_after_the_warning_takes_it_back(
     one.node.readings[signal] = Reading(0.0)
     await one.pass_time(30)
     assert one.stand.post.kinds() == ["warning", "withdrawn"]
+    assert not one.stand.desk.tellings, "nothing is kept of what nobody asks for"
     assert one.node.terminal_texts == ["warning 7", "withdrawn 7"]
     again = one.world.time
     await one.stand.until(State.WARNED, 100)

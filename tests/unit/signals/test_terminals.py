@@ -112,6 +112,17 @@ def test_input_that_no_program_has_read_is_found(session):
     assert terminals.unread(one.init) == []
 
 
+def test_a_terminal_that_nobody_has_open_is_not_hung_up_by_looking(session):
+    one = session()
+    one.run(
+        "import fcntl\n"
+        "master = os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)\n"
+        "fcntl.ioctl(master, 0x40045431, bytes(4))"  # TIOCSPTLCK: unlock it
+    )
+    assert terminals.unread(one.init) == []
+    one.run("try:\n os.read(master, 1)\nexcept BlockingIOError:\n pass")
+
+
 @pytest.mark.parametrize(
     ("typed", "since", "seen"),
     [
