@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types and unit tests: what needs no cluster'
-	@echo 'make bench   against plain criu and psutil'
+	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
 	@echo 'make fmt lint types unit spank cluster docs rpm clean'
 
 venv: $(BIN)/.complete
@@ -61,6 +61,8 @@ demo:
 
 bench: venv
 	$(BIN)/python tests/bench/signals
+	$(BIN)/python -m tests.bench.decisions
+	$(BIN)/python -m tests.bench.scale
 	tests/bench/run
 
 docs: venv

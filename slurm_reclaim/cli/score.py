@@ -36,7 +36,7 @@ def command(app: App, trace: str, path: str | None) -> None:
 
     replayed = Replay(load(path) if path else Config(), limited=False).run(read(trace))
     found = score(replayed.seats.values(), replayed.acts)
-    if not found.total.sessions:
+    if (rate := found.total.rate()) is None:
         raise TraceError(f"{trace}: has no labels, so there is nothing to compare with")
     if app.output.json:
         app.output.value(_json(found))
@@ -46,7 +46,7 @@ def command(app: App, trace: str, path: str | None) -> None:
     for act, behaviour in found.wrongs:
         when = phrases.moment(act.at)
         app.output.say(f"wrong: {act.session} ({behaviour}) at {when}: {act.reason}")
-    app.output.record(_pairs(found.total))
+    app.output.record(_pairs(found.total, rate))
 
 
 def _row(name: str, one: Tally) -> tuple[str, ...]:
@@ -64,9 +64,7 @@ def _row(name: str, one: Tally) -> tuple[str, ...]:
     )
 
 
-def _pairs(total: Tally) -> list[tuple[str, str]]:
-    rate = total.rate()
-    assert rate is not None
+def _pairs(total: Tally, rate: tuple[float, float, float]) -> list[tuple[str, str]]:
     return [
         (
             "false positives",
@@ -107,9 +105,7 @@ def _plain(one: Tally) -> dict[str, Any]:
         "sessions": one.sessions,
         "session_hours": one.hours,
         "false_positives": one.wrong,
-        "per_1000_hours": None
-        if rate is None
-        else dict(zip(("rate", "low", "high"), rate, strict=True)),
+        "per_1000_hours": rate and dict(zip(("rate", "low", "high"), rate, strict=True)),
         "idle_hours": one.idle / 3600,
         "captured_hours": one.captured / 3600,
         "captured": one.share,

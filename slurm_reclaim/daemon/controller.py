@@ -64,9 +64,10 @@ class Controller:
     def wake_node(self, node: str) -> None:
         """An agent has reported: the sessions there, and those it has orders for, may go on."""
         heard = self.desk.view.agents.get(node)
-        told = {s.job_id for s in heard.report.sessions} if heard is not None else set()
-        sessions = list(self.desk.sessions.values())
-        self.wake([s.id for s in sessions if s.id.job_id in told or s.node == node])
+        told = heard.report.sessions if heard is not None else ()
+        sessions = self.desk.sessions
+        found = {s.id for one in told for s in sessions.of_job(one.job_id)}
+        self.wake(found | {s.id for s in sessions.of_node(node)})
 
     async def settle(self) -> None:
         """Until every step that was begun has ended."""

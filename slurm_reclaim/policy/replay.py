@@ -23,7 +23,7 @@ from slurm_reclaim.policy import guards
 from slurm_reclaim.policy.decision import Decision, Standing, decide
 from slurm_reclaim.policy.idleness import begin, fold
 from slurm_reclaim.policy.limits import Load, Tally, brake, full
-from slurm_reclaim.policy.terms import Subject, Terms, gpu_count, terms
+from slurm_reclaim.policy.terms import Subject, Terms, gpu_count, terms, timed
 
 HIBERNATION_LASTS = 60.0  # seconds that one is taken to be at work
 TERMS_HOLD = 30.0  # seconds; as the controller's
@@ -107,8 +107,7 @@ class Replay:
         self.braked = ""
         self._limited = limited
         # Where no rule and no desk looks at the clock, terms hold for good.
-        timed = bool(config.desk) or any(rule.hours for rule in config.rule)
-        self._terms_hold = TERMS_HOLD if timed else float("inf")
+        self._terms_hold = TERMS_HOLD if timed(config) else float("inf")
         self._begun: list[float] = []
         self._work: list[tuple[float, str]] = []
         self._answers: list[tuple[float, Kind]] = []

@@ -84,6 +84,11 @@ def terms(config: Config, subject: Subject, now: float) -> Terms:
     )
 
 
+def timed(config: Config) -> bool:
+    """Whether terms depend on the hour."""
+    return bool(config.desk) or any(rule.hours for rule in config.rule)
+
+
 def weaker(mode: str, other: str) -> str:
     """The weaker of two modes; "" says nothing."""
     return min(mode, other or mode, key=MODES.index)

@@ -23,6 +23,7 @@ from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.ports import Clock, Journal, NodeNames, Notifier, Scheduler
+from slurm_reclaim.stages.living import Living
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
@@ -56,7 +57,7 @@ class Desk:
     settings: Settings
     view: View
     orders: OrderBook = field(default_factory=OrderBook)
-    sessions: dict[SessionId, Session] = field(default_factory=dict)
+    sessions: Living = field(default_factory=Living)
     touched: dict[SessionId, float] = field(default_factory=dict)
     kept: dict[SessionId, Any] = field(default_factory=dict)
     notifier: Notifier | None = None
@@ -73,7 +74,7 @@ class Desk:
         return self._locks.setdefault(id, asyncio.Lock())
 
     def of_job(self, job_id: int) -> Iterator[Session]:
-        return (s for s in list(self.sessions.values()) if s.id.job_id == job_id)
+        return self.sessions.of_job(job_id)
 
     # -- what was seen ------------------------------------------------------------------------
 

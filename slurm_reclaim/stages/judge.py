@@ -14,8 +14,9 @@ from slurm_reclaim.policy.idleness import begin, fold
 from slurm_reclaim.policy.terms import Subject, Terms
 from slurm_reclaim.stages.desk import Desk
 
-# Terms depend on the hour and cost pattern matching: worked out anew this often.
-TERMS_HOLD = 30.0  # seconds
+# Terms may depend on the hour and cost pattern matching: worked out anew this often, and where
+# nothing looks at the clock less often.
+TERMS_HOLD, UNTIMED_HOLD = 30.0, 600.0  # seconds
 # Clocks of hosts that differ by less than this are taken as the same.
 SAME_CLOCK = 2.0  # seconds
 
@@ -56,7 +57,8 @@ def terms_of(desk: Desk, session: Session) -> Terms:
     if held is not None and held[0] > now and held[1] is desk.settings.config:
         return held[2]
     found = terms.terms(desk.settings.config, subject_of(desk, session), now)
-    desk.terms[session.id] = (now + TERMS_HOLD, desk.settings.config, found)
+    hold = TERMS_HOLD if terms.timed(desk.settings.config) else UNTIMED_HOLD
+    desk.terms[session.id] = (now + hold, desk.settings.config, found)
     return found
 
 

@@ -34,6 +34,7 @@ class View:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     agents: dict[str, Heard] = field(default_factory=dict)
     memo: dict[object, object] = field(default_factory=dict)
+    _of_job: dict[tuple[int, int], dict[str, list[SessionReport]]] = field(default_factory=dict)
 
     def answered(self, asked: float, jobs: Sequence[Job]) -> None:
         self.asked, self.problem = asked, ""
@@ -45,6 +46,14 @@ class View:
         if before is None or before.report.facts != report.facts or at - before.at > _PAUSE:
             self.memo.clear()
         self.agents[report.node] = Heard(report, at)
+        for told in before.report.sessions if before is not None else ():
+            known = self._of_job.get((told.job_id, told.uid), {})
+            known.pop(report.node, None)
+            if not known:
+                self._of_job.pop((told.job_id, told.uid), None)
+        for told in report.sessions:
+            of_job = self._of_job.setdefault((told.job_id, told.uid), {})
+            of_job.setdefault(report.node, []).append(told)
 
     def fresh(self, node: str, now: float, silent_after: float) -> Heard | None:
         """The node's last report, None where its agent is silent."""
@@ -53,10 +62,8 @@ class View:
 
     def reports_of(self, session: Session) -> Iterator[tuple[str, Heard, SessionReport]]:
         """What agents last said of any incarnation of this session."""
-        for node, heard in self.agents.items():
-            for report in heard.report.sessions:
-                if report.job_id == session.id.job_id and report.uid == session.id.uid:
-                    yield node, heard, report
+        of_job = self._of_job.get((session.id.job_id, session.id.uid), {})
+        return ((node, self.agents[node], told) for node, some in of_job.items() for told in some)
 
     def report_of(self, session: Session) -> tuple[str, Heard, SessionReport] | None:
         """What an agent last said of the incarnation that the session's state speaks of."""

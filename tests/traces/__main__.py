@@ -1,12 +1,13 @@
-"""python -m tests.traces synthetic|hard|sensei FILE: write one of the traces."""
+"""python -m tests.traces synthetic|hard|sensei|recorded FILE: write one of the traces. `recorded`
+makes tests/data/behaviours.jsonl.zst of the recording beside it."""
 
 from __future__ import annotations
 
 import sys
 
-from slurm_reclaim.adapters.trace import write
+from slurm_reclaim.adapters.trace import read, write
 
-from . import behaviours, sensei
+from . import DATA, behaviours, sensei, stretch
 
 
 def main() -> None:
@@ -16,6 +17,9 @@ def main() -> None:
         if found is None:
             sys.exit("the trace is not here: RECLAIM_SENSEI_TRACE")
         write(file, sensei.entries(sensei.sessions(found), "converted"))
+    elif what == "recorded":
+        recording = read(str(DATA / "recording.jsonl.zst"))
+        write(file, stretch.entries(recording), level=19)
     else:
         plays = {"synthetic": behaviours.PLAYS, "hard": behaviours.HARD}[what]
         rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 1

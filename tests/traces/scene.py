@@ -55,9 +55,11 @@ class Scene:
         typed: Callable[[random.Random], float] | None = None,
         cells: Callable[[random.Random], float] | None = None,
         behaviour: str = "",
+        bare: bool = False,
     ) -> None:
         """`typed`, `cells`: seconds until the next input in a terminal, the next run of a cell; the
-        first is at once, for it is how one knows that somebody is there."""
+        first is at once, for it is how one knows that somebody is there. `bare`: `signals` say all
+        there is."""
         begin, end = self.at, self.at + round(seconds / self.step) * self.step
         if end <= begin:
             return
@@ -66,7 +68,7 @@ class Scene:
         next_cell = begin + 1.0 if cells else float("inf")
         while self.at < end:
             now = self.at + self.step
-            values = rest(self.chance)
+            values = {} if bare else rest(self.chance)
             if signals is not None:
                 values |= signals(self.chance, now - begin)
             while next_key < now:

@@ -92,6 +92,7 @@ async def test_a_long_backlog_comes_in_parts_without_a_hole(stand: Stand, world:
     for _ in range(2):
         found = await recordings.after(number, 0)
         number = found.last
+        assert len(found.samples) <= MOST_AT_ONCE
         got += [one.sample for one in found.samples]
     assert got == told
 

@@ -115,6 +115,23 @@ def test_nothing_follows_from_what_is_not_known() -> None:
     assert told[2][1] > 62 + 45 - 1
 
 
+def test_a_warning_is_not_outlived_by_what_is_unknown() -> None:
+    told = story(run([("rest", 50), ("blind", 90)]))
+    assert told == [("warned", 45), ("withdrawn", 65.5)]
+
+
+def test_a_restored_session_is_young_again_and_its_clock_begins_anew() -> None:
+    config = Config(idle=Idle(min_age=Seconds(7200)))
+    told = story(run([("rest", 180), ("busy", 181), ("rest", 400)], config))
+    assert [kind for kind, _ in told[:4]] == ["warned", "hibernated", "returned", "warned"]
+    assert told[3][1] == pytest.approx(180 + 120, abs=1)
+    # Back within moments, and nothing is done: what was quiet before does not count.
+    back = Return("s", at(62))
+    told = story(run([("rest", 115)], truth=(back,), complete=True))
+    assert told[2] == ("returned", 62)
+    assert told[3] == ("warned", 62 + 45)
+
+
 def test_a_deadline_within_a_short_gap_waits_for_its_end() -> None:
     told = story(run([("rest", 58), ("blind", 62), ("rest", 120)]))
     assert told[1] == ("hibernated", 62.5)
