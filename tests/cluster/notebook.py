@@ -133,7 +133,7 @@ def put(lab: Runs, *names: str) -> None:
     """Copy test programs to /shared/inside of the cluster."""
     for name in names:
         script = (
-            "mkdir -p /shared/inside && cat > /shared/inside/.new && "
-            f"chmod 755 /shared/inside/.new && mv /shared/inside/.new /shared/inside/{name}"
+            "mkdir -p /shared/inside && cat > /shared/inside/.$$ && "
+            f"chmod 755 /shared/inside/.$$ && mv /shared/inside/.$$ /shared/inside/{name}"
         )
         lab.exec("ctl", "sh", "-c", script, stdin=(INSIDE / name).read_text())
