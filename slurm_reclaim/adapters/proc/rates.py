@@ -24,13 +24,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def cpu_seconds(text: bytes) -> float:
     """From /proc/PID/stat: CPU time of the process and of the children it has waited for. Raises
     ValueError, IndexError."""
-    return sum(map(int, text.rpartition(b") ")[2].split()[11:15])) / _TICKS
+    return sum(map(int, text.rpartition(b") ")[2].split(None, 15)[11:15])) / _TICKS
 
 
 def io_bytes(text: bytes) -> float:
     """From /proc/PID/io: bytes that went through read and write, or through the block layer where
     that is more (mapped files). Raises ValueError, IndexError."""
-    words = text.split()
+    words = text.split(None, 12)
     # rchar: N wchar: N syscr: N syscw: N read_bytes: N write_bytes: N ...
     return max(int(words[1]), int(words[9])) + max(int(words[3]), int(words[11]))
 
