@@ -18,6 +18,7 @@ from slurm_reclaim.adapters.proc.tree import PROC
 from slurm_reclaim.errors import Unavailable
 
 OLD = 15.0  # seconds after which the kernel is asked again: it goes through a large table
+FRESH = 1.0  # seconds in which it is not asked again in any case
 _PATIENCE = 4.0  # seconds to wait for another thread's look
 _MOST_LINKS = 50_000  # descriptors looked at for one session in one go
 # A socket that no session holds may be inherited or passed to one: looked for again at these looks.
@@ -27,8 +28,9 @@ _AGAIN = frozenset({1, 2, 6, 30})
 @dataclass(slots=True)
 class Holdings:
     """What one session holds. `at` monotonic seconds of the last look that told, `rate` bytes per
-    second up to then, `counted` bytes by inode then; `holders` processes that have held sockets;
-    `strange` inodes of its user's that it does not hold, and for how many looks that is so."""
+    second up to then (None after the first), `counted` bytes by inode then; `holders` processes
+    that have held sockets; `strange` inodes of its user's that it does not hold, and for how many
+    looks that is so."""
 
     uid: int
     counted: dict[int, int] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Holdings:
     strange: dict[int, int] = field(default_factory=dict)
     begun: bool = False
     at: float = 0.0
-    rate: float = 0.0
+    rate: float | None = None
 
 
 class Connections:
@@ -48,13 +50,13 @@ class Connections:
         self._at = -OLD
         self._by_uid: dict[int, list[Tcp]] = {}
 
-    def of_user(self, uid: int) -> tuple[float, list[Tcp]]:
-        """Sockets made by processes of this user, at most `OLD` seconds old, and when that was
+    def of_user(self, uid: int, within: float) -> tuple[float, list[Tcp]]:
+        """Sockets made by processes of this user, at most `within` seconds old, and when that was
         (monotonic). Raises Unavailable."""
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the kernel does not tell of its sockets")
         try:
-            if time.monotonic() - self._at > OLD:
+            if time.monotonic() - self._at > within:
                 by_uid: dict[int, list[Tcp]] = {}
                 for each in sockdiag.tcp():
                     if each.inode:
@@ -67,10 +69,14 @@ class Connections:
     def rate(self, holdings: Holdings, pids: Iterable[int]) -> float:
         """Bytes per second that the session's connections to elsewhere carried between the two
         last looks, those made in between in full. Raises Unavailable where that is not known."""
-        at, every = self.of_user(holdings.uid)
+        at, every = self.of_user(holdings.uid, FRESH if holdings.rate is None else OLD)
         if at > holdings.at:
+            begun = holdings.begun
             carried = self._carried(holdings, every, pids)
-            holdings.rate, holdings.at = carried / (at - holdings.at), at
+            holdings.rate = carried / (at - holdings.at) if begun else None
+            holdings.at = at
+        if holdings.rate is None:
+            raise Unavailable("counted for the first time")
         return holdings.rate
 
     def _carried(self, holdings: Holdings, every: list[Tcp], pids: Iterable[int]) -> int:

@@ -80,6 +80,7 @@ class Rates:
         self._counters: dict[int, _Counter] = {}
         self._turn: deque[_Counter] = deque()
         self._begun = False
+        self._twice = False
         self._at = 0.0
         self._last: float | None = None
 
@@ -87,14 +88,14 @@ class Rates:
         """Per second, of all of them: each process by its last two readings. `now` and `listed`,
         which is when the list of members was made: monotonic seconds. Only of a list that is
         new is it known whose counters a parent has taken over, so that with an old one nothing
-        is read. None where no process could be read."""
-        if now - listed > census.FRESH and self._begun:
+        is read, but for the second time. None where no process could be read."""
+        if now - listed > census.FRESH and self._twice:
             return self._last
         seconds, self._at = now - self._at, now
         if members.keys() != self._counters.keys():
             self._follow(members)
         self._last = self._read_some(now, seconds)
-        self._begun = True
+        self._twice, self._begun = self._begun, True
         return self._last
 
     def _read_some(self, now: float, seconds: float) -> float | None:

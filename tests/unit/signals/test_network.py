@@ -24,9 +24,8 @@ MIB = 1 << 20
 class AlwaysAsked(Connections):
     """The kernel is asked at every look: the tests do not wait for 15 seconds."""
 
-    def of_user(self, uid):
-        self._at = -100.0
-        return super().of_user(uid)
+    def of_user(self, uid, within):
+        return super().of_user(uid, 0.0)
 
 
 class Meter:
@@ -145,13 +144,27 @@ def test_unknown_stays_unknown_until_the_kernel_was_asked_again(session, server,
     asked = Connections()
     meter = Meter(one, asked)
     monkeypatch.setattr(connections, "OLD", 0.0)
+    monkeypatch.setattr(connections, "FRESH", 0.0)
     far = connect(one, server)
     far.sendall(b"x")
     settled()
     monkeypatch.setattr(connections, "_MOST_LINKS", 2)
     assert meter.read() is None
     monkeypatch.setattr(connections, "OLD", 100.0)
+    monkeypatch.setattr(connections, "FRESH", 100.0)
     assert meter.read() is None
+
+
+def test_nothing_is_said_before_the_second_look(session, server, monkeypatch):
+    one = session(uid=UID)
+    far = connect(one, server)
+    meter = NetworkMeter(census_of(one), one.init, UID, Connections())
+    assert meter.read(0.0)["network"].value is None
+    assert meter.read(0.1)["network"].value is None, "of the list that was there at the first"
+    monkeypatch.setattr(connections, "FRESH", 0.0)
+    far.sendall(bytes(100_000))
+    settled()
+    assert meter.read(0.2)["network"].value > 10_000
 
 
 def test_a_kernel_that_does_not_count_is_unknown(session, server, monkeypatch):
