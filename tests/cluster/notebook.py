@@ -55,8 +55,12 @@ class Notebook:
             *server, user=user,
         )  # fmt: skip
         notebook = cls(lab, user, int(out.stdout.split(";")[0]), port)
-        notebook.wait_for_state("RUNNING", wait)
-        notebook.wait_for_server(wait)
+        try:
+            notebook.wait_for_state("RUNNING", wait)
+            notebook.wait_for_server(wait)
+        except TimeoutError:
+            notebook.cancel()
+            raise
         return notebook
 
     def squeue(self, fields: str = "%T|%N|%r|%k") -> list[str]:
