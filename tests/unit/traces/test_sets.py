@@ -97,10 +97,20 @@ def test_recorded_behaviours() -> None:
     assert RECORDED.stat().st_size < 300_000
     found = judged(read(str(RECORDED)))
     assert len(found.behaviours) >= 26
+    assert all(name in found.behaviours for name in (
+        "abandoned", "reading", "thinking-between-cells", "long-silent-cell", "thread", "child",
+        "nohup", "download", "debugger-at-prompt", "input-waiting", "data-loader",
+        "gpu-burst-each-40s", "gpu-not-readable",
+    ))  # fmt: skip
     assert found.wrongs == []
     assert found.total.alarms == 0
     never = {n for n, one in found.behaviours.items() if one.reachable and not one.captured}
-    assert never <= {"input-waiting"}
+    assert never == {"input-waiting"}
+
+
+def test_the_shipped_trace_is_what_the_recording_is_stretched_to() -> None:
+    recording = read(str(DATA / "recording.jsonl.zst"))
+    assert list(read(str(RECORDED))) == list(stretch.entries(recording))
 
 
 def pieces_of(values: list[float], seconds: float = 2.0) -> list[Entry]:
@@ -136,6 +146,13 @@ def test_uses_that_were_recorded_move_along() -> None:
 
 def test_every_recorded_behaviour_says_what_it_is() -> None:
     for path in (DATA.parent / "cluster/behaviours").iterdir():
-        if path.name in ("session.sh", "notebook.sh", "typist.py", "burn.py", "owner.py"):
+        if path.name in (
+            "session.sh",
+            "notebook.sh",
+            "typist.py",
+            "burn.py",
+            "owner.py",
+            "README.md",
+        ):
             continue
         assert re.search(r"^# label: (idle|active)$", path.read_text(), re.M), path.name
