@@ -38,8 +38,9 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# Those of the plugin need root, a compiler and time: `make spank`.
+# A compiler is for the simulated GPU library. The tests of the plugin need root and time: `make spank`.
 unit: venv
+	@.ci/prepare gcc
 	$(BIN)/pytest tests/unit --ignore tests/unit/spank --numprocesses logical --maxprocesses 4
 
 spank: venv
@@ -53,7 +54,9 @@ test: lint types unit spank cluster
 
 check: lint types unit
 
-demo: venv
+# Standard library only: nothing of the venv is waited for.
+demo:
+	@.ci/prepare python3
 	tests/cluster/demo
 
 bench: venv
@@ -71,7 +74,7 @@ rpm:
 	@echo 'slurm-reclaim.spec can be parsed'
 
 clean:
-	-test ! -x $(LAB) || $(LAB) down
+	-test ! -x $(LAB) || { $(LAB) down; $(LAB) --name demo down --purge; }
 	-$(MAKE) -C spank clean
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,14 +39,20 @@ class Notebook:
 
     @classmethod
     def start(
-        cls, lab: Runs, *options: str, user: str = "alice", wait: float = 90, port: int = 0
+        cls,
+        lab: Runs,
+        *options: str,
+        user: str = "alice",
+        wait: float = 90,
+        port: int = 0,
+        server: tuple[str, ...] = (),
     ) -> Notebook:
-        """Submit and wait until the server answers."""
+        """Submit and wait until the server answers. `server`: more options for it."""
         put(lab, "notebook.sh", "cell.py")
         port = port or 20000 + int(time.time() * 10) % 20000
         out = lab.exec(
             "ctl", "sbatch", "--parsable", *options, "/shared/inside/notebook.sh", str(port), TOKEN,
-            user=user,
+            *server, user=user,
         )  # fmt: skip
         notebook = cls(lab, user, int(out.stdout.split(";")[0]), port)
         notebook.wait_for_state("RUNNING", wait)
@@ -84,13 +90,22 @@ class Notebook:
                 raise TimeoutError(f"the notebook of job {self.job} does not answer: {done.stderr}")
             time.sleep(0.3)
 
-    def cell(self, code: str, *, nth: int = 0, seconds: float = 60, check: bool = True) -> Cell:
+    def cell(
+        self,
+        code: str,
+        *,
+        nth: int = 0,
+        seconds: float = 60,
+        check: bool = True,
+        stdin: bool = False,
+    ) -> Cell:
         """Run code in the nth kernel (made if need be) and return what came of it; without
-        `check` an unanswered one has the status `none`."""
+        `check` an unanswered one has the status `none`. `stdin`: input() waits."""
         which = ["--kernel", self.kernels[nth]] if nth in self.kernels else []
         done = self.lab.exec(
             "ctl", "/opt/jupyter/bin/python", "/shared/inside/cell.py", self.node, str(self.port),
-            TOKEN, *which, "--seconds", str(seconds), user=self.user, stdin=code, check=check,
+            TOKEN, *which, "--seconds", str(seconds), *(["--stdin"] if stdin else []),
+            user=self.user, stdin=code, check=check,
         )  # fmt: skip
         if done.returncode:
             return Cell("", "none", 0, "", 0.0)

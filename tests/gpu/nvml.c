@@ -19,6 +19,8 @@ static struct handle {
 
 static struct script script;
 static int initialised;
+/* A card that fell off the bus stays away until NVML is initialised anew. */
+static int lost[MOST_CARDS];
 
 static int begin(const char *call, int card)
 {
@@ -37,6 +39,10 @@ static int on(const char *call, const struct handle *handle, struct card **card)
 	if (handle < handles || handle >= handles + sizeof(handles) / sizeof(handles[0]))
 		return NVML_ERROR_INVALID_ARGUMENT;
 	code = begin(call, handle->card);
+	if (code == NVML_ERROR_GPU_IS_LOST)
+		lost[handle->card] = 1;
+	if (code == 0 && lost[handle->card])
+		code = NVML_ERROR_GPU_IS_LOST;
 	if (code != 0)
 		return code;
 	if (handle->card >= script.cards)
@@ -77,8 +83,10 @@ SHOWN int nvmlShutdown(void)
 {
 	int code = begin(__func__, -1);
 
-	if (code == 0)
+	if (code == 0) {
 		initialised = 0;
+		memset(lost, 0, sizeof(lost));
+	}
 	return code;
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
 import sh
 
 from slurm_reclaim import __version__
@@ -98,5 +97,5 @@ class FactFinder:
             store_free=free,
             version=__version__,
             config_digest=self._config_digest,
-            memory_total=psutil.virtual_memory().total,
+            memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         )

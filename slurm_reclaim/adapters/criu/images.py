@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurm_reclaim.adapters.criu.schema import Core, File, PsTree
+from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.errors import IntegrityError
 from slurm_reclaim.model.checkpoint import Credentials
 
@@ -43,12 +43,12 @@ def entries(path: Path) -> Iterator[bytes]:
         at += size
 
 
-def edit(path: Path, message: Any, change: Callable[[Any], bool]) -> int:
+def edit(path: Path, kind: Any, change: Callable[[Any], bool]) -> int:
     """Rewrite the entries for which `change` says that it changed them; their number."""
     head = path.read_bytes()[:8]
     out, changed = [head], 0
     for raw in entries(path):
-        entry = message.FromString(raw)
+        entry = kind.FromString(raw)
         if change(entry):
             raw = entry.SerializeToString()
             changed += 1
@@ -83,7 +83,7 @@ def close_outside_tcp(images: Path) -> int:
     path = images / "files.img"
     inside = set()
     for raw in entries(path):
-        entry = File.FromString(raw)
+        entry = message("File").FromString(raw)
         if entry.HasField("isk") and entry.isk.proto == _TCP and entry.isk.state != _LISTEN:
             inside.add(_ends(entry.isk))
 
@@ -99,7 +99,7 @@ def close_outside_tcp(images: Path) -> int:
         socket.state, socket.src_port, socket.dst_port = _CLOSE, 0, 0
         return True
 
-    return edit(path, File, close)
+    return edit(path, message("File"), close)
 
 
 def drop_seccomp(images: Path) -> int:
@@ -117,7 +117,7 @@ def drop_seccomp(images: Path) -> int:
             changed = True
         return changed
 
-    return sum(edit(path, Core, drop) for path in sorted(images.glob("core-*.img")))
+    return sum(edit(path, message("Core"), drop) for path in sorted(images.glob("core-*.img")))
 
 
 def resume_interrupted_calls(images: Path) -> int:
@@ -143,7 +143,7 @@ def resume_interrupted_calls(images: Path) -> int:
         regs.ax, regs.ip = regs.orig_ax, regs.ip - _SYSCALL_BYTES
         return True
 
-    return sum(edit(path, Core, again) for path in sorted(images.glob("core-*.img")))
+    return sum(edit(path, message("Core"), again) for path in sorted(images.glob("core-*.img")))
 
 
 def check_credentials(images: Path, owner: Credentials) -> None:
@@ -152,7 +152,7 @@ def check_credentials(images: Path, owner: Credentials) -> None:
     seen = 0
     for path in sorted(images.glob("core-*.img")):
         for raw in entries(path):
-            core = Core.FromString(raw)
+            core = message("Core").FromString(raw)
             if not core.HasField("thread_core") or not core.thread_core.HasField("creds"):
                 continue
             seen += 1
@@ -187,6 +187,6 @@ def highest_pid(images: Path) -> int:
     """The highest PID or thread id in the image."""
     highest = 0
     for raw in entries(images / "pstree.img"):
-        item = PsTree.FromString(raw)
+        item = message("PsTree").FromString(raw)
         highest = max(highest, item.pid, item.pgid, item.sid, *item.threads)
     return highest

@@ -7,17 +7,8 @@ of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, pstree, inventory).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-_F = descriptor_pb2.FieldDescriptorProto
-_KINDS = {
-    "uint32": _F.TYPE_UINT32,
-    "uint64": _F.TYPE_UINT64,
-    "int32": _F.TYPE_INT32,
-    "string": _F.TYPE_STRING,
-}
 
 # message: {field: (number, kind, repeated)}
 _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
@@ -105,19 +96,30 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
 }
 
 
-def _build() -> dict[str, Any]:
+@cache
+def message(name: str) -> Any:
+    """The class of that name: File, Core, PsTree."""
+    return _classes()[name]
+
+
+@cache
+def _classes() -> dict[str, Any]:
+    # Late: an agent that watches and saves nothing does not carry protobuf.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="slurm_reclaim/criu.proto", package="slurm_reclaim.criu", syntax="proto2"
     )
     for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
+        declared = file.message_type.add(name=name)
         for field, (number, kind, repeated) in fields.items():
-            entry = message.field.add(name=field, number=number)
-            entry.label = _F.LABEL_REPEATED if repeated else _F.LABEL_OPTIONAL
-            if kind in _KINDS:
-                entry.type = _KINDS[kind]
+            entry = declared.field.add(name=field, number=number)
+            entry.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind.islower():
+                entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
             else:
-                entry.type = _F.TYPE_MESSAGE
+                entry.type = kinds.TYPE_MESSAGE
                 entry.type_name = f".slurm_reclaim.criu.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -127,7 +129,3 @@ def _build() -> dict[str, Any]:
         )
         for name in _MESSAGES
     }
-
-
-_CLASSES = _build()
-File, Core, PsTree = _CLASSES["File"], _CLASSES["Core"], _CLASSES["PsTree"]

@@ -103,8 +103,7 @@ class SessionTree:
         # `activity` can't tell either, and says so.
         with suppress(Unavailable):
             self._received = sockets.received(self._members())
-        typed = terminals.input_since(self._session.init, since)
-        found = ["terminal input arrived"] if typed else []
+        found = self._typed(since)
         reading = self._jupyter()
         if reading is None:
             return found
@@ -114,10 +113,18 @@ class SessionTree:
         return [*found, reading.what] if reading.value > 0 or reading.last > since else found
 
     def activity(self, since: float) -> Sequence[str]:
+        waiting = [f"input waits on {name}" for name in terminals.unread(self._session.init)]
+        arrived = sockets.arrived(self._members(), self._received)
+        return [*self._typed(since), *waiting, *arrived]
+
+    def _typed(self, since: float) -> list[str]:
         init = self._session.init
-        typed = ["terminal input arrived"] if terminals.input_since(init, since) else []
-        waiting = [f"input waits on {name}" for name in terminals.unread(init)]
-        return [*typed, *waiting, *sockets.arrived(self._members(), self._received)]
+        try:
+            logins = steps.terminals(self._session.relay, init)
+            used = terminals.input_since(since, init, logins)
+        except OSError as error:
+            raise DumpFailed(f"its terminals can't be seen: {error.strerror}") from error
+        return [f"input arrived on {name}" for name in used]
 
     # -- saving -------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 SIGNALS = (Signal.GPU, Signal.GPU_MEMORY, Signal.GPU_CODEC, Signal.GPU_PCIE)
 # Between two rounds no more may pass, or samples are lost; see nvml_child.ROUND.
 GAP = 12.0
+# Who asks again so soon gets the same round.
+AGAIN = 2.0
 # Where a process's own figures lie in a round's `use`.
 _OF_PROCESS = {Signal.GPU: 0, Signal.GPU_MEMORY: 1, Signal.GPU_CODEC: 2}
 
@@ -42,6 +44,7 @@ class GpuMeter:
         self._grant = grant
         self._watch = watch
         self._seen = 0.0
+        self._latest: Round | None = None
         self._uuids: dict[int, str] = {}  # minor number -> UUID, from the first look on
         self._held: tuple[GpuHeld, ...] = ()
 
@@ -77,9 +80,11 @@ class GpuMeter:
         now = self._clock()
         after = self._seen or now - seconds
         rounds, why = self._watch.rounds(after)
+        if not rounds and self._latest and abs(now - self._latest["at"]) < AGAIN:
+            return [self._latest]
         if not rounds or now - rounds[-1]["at"] > GAP:
             raise CantTell(why)
-        before, self._seen = self._seen, rounds[-1]["at"]
+        before, self._seen, self._latest = self._seen, rounds[-1]["at"], rounds[-1]
         for each in rounds:
             if before and each["at"] - before > GAP:
                 raise CantTell(f"NVML was not read for {each['at'] - before:.0f} s")
@@ -121,6 +126,8 @@ class GpuMeter:
                     )
 
     def _used(self, listed: Iterable[Card], owners: Owners) -> list[Card]:
+        if not owners.told:
+            raise CantTell("the job's processes can't be told from others")
         used = []
         for card in listed:
             if "error" in card or card["processes"] is None:
@@ -165,7 +172,7 @@ class GpuMeter:
             return Reading(whole, what=f"{_amount(signal, whole)} on {place} as a whole, shared")
         if card["use"] is None:
             return Reading(None, what=f"{card['use_error']}, on the shared {place}")
-        # One that is gone by now may have been ours.
+        # One that is gone by now, or can't be told, may be ours.
         own = [
             values[column]
             for pid, values in card["use"].items()
@@ -210,7 +217,7 @@ def _of_processes(
     processes: Sequence[Sequence[Any]] | None,
     owners: Owners,
 ) -> GpuHeld:
-    if processes is None:
+    if processes is None or (processes and not owners.told):
         return GpuHeld(uuid, model, index, total)
     own = [p for p in processes if owners.of(p[0]) in ("job", "zombie")]
     amounts = [amount for _, amount, _ in own]

@@ -170,12 +170,11 @@ class Card:
         """The highest value since the last round; None where the driver keeps no such samples."""
         seen = self._seen.get(kind, 0)
         try:
-            _, samples = self._call("nvmlDeviceGetSamples", kind, seen)
+            _, fresh = self._call("nvmlDeviceGetSamples", kind, seen)
         except NotFound:
-            samples = []
+            fresh = []
         except Absent:
             return None
-        fresh = [s for s in samples if s.timeStamp > seen]
         newest = max((s.timeStamp for s in fresh), default=seen)
         if newest == 0:
             return None

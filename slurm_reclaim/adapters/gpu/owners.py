@@ -10,13 +10,15 @@ class Owners:
     """Looked up once for each PID: make a new one for each reading."""
 
     def __init__(self, init: int, relay: int) -> None:
-        self._session = tree.namespace(init, "pid")
+        self._session = _namespace(init)
         self._job = job_of(relay)
         self._known: dict[int, str] = {}
+        # Else nothing can be said of any process: the session ends, or /proc is closed to us.
+        self.told = bool(self._session or self._job)
 
     def of(self, pid: int) -> str:
-        """`job` (the session's or another step's), `zombie` (the job's, but dead), `gone`, or
-        `foreign`."""
+        """`job` (the session's or another step's), `zombie` (the job's, but dead), `gone`,
+        `foreign`, or `unknown`."""
         if pid not in self._known:
             self._known[pid] = self._look(pid)
         return self._known[pid]
@@ -30,7 +32,9 @@ class Owners:
         return f"{comm} (pid {pid}{dead})"
 
     def _look(self, pid: int) -> str:
-        namespace = tree.namespace(pid, "pid")
+        if not self.told:
+            return "unknown"
+        namespace = _namespace(pid)
         if not namespace and not (tree.PROC / str(pid)).exists():
             return "gone"
         dead = self._dead(pid)
@@ -48,3 +52,10 @@ class Owners:
         except OSError:
             return True
         return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def _namespace(pid: int) -> int:
+    try:
+        return tree.namespace(pid, "pid")
+    except OSError:
+        return 0

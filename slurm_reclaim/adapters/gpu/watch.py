@@ -48,6 +48,7 @@ class NvmlWatch:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = 0.0  # monotonic: the last line, or the start
+        self._waited = 0.0  # what `_heard` was when an answer was last waited for
         self._rounds: deque[Round] = deque(maxlen=MOST_ROUNDS)
         self._partial = b""
         self._trouble = ""
@@ -60,8 +61,10 @@ class NvmlWatch:
             self._keep_alive()
             self._take(0.0)
             child = self._child
-            if child is not None and self._responsive() and not self._fresh():
+            # One wait for each silence, not one for each session.
+            if child is not None and self._waited != self._heard and not self._fresh():
                 self._nudge(child)
+                self._waited = self._heard
                 deadline = time.monotonic() + PATIENCE
                 while self._child is not None and not self._fresh():
                     left = deadline - time.monotonic()
@@ -196,11 +199,17 @@ class NvmlWatch:
             self._kill("NVML's reader talks nonsense")
             return
         for line in lines:
-            said = json.loads(line)
+            try:
+                said = json.loads(line)
+                self._trouble = said.get("error", "")
+                if not self._trouble:
+                    said["at"] = float(said["at"])
+                    self._rounds.append(said)
+            except (ValueError, AttributeError, KeyError, TypeError):
+                # the driver's library, too, may write to what is the program's output
+                self._kill("NVML's reader talks nonsense")
+                return
             self._heard = time.monotonic()
-            self._trouble = said.get("error", "")
-            if not self._trouble:
-                self._rounds.append(said)
         oldest = time.time() - KEPT
         while self._rounds and self._rounds[0]["at"] < oldest:
             self._rounds.popleft()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from slurm_reclaim.adapters.proc.cgroup import job_directory
-from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read
+from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read, terminal
 from slurm_reclaim.model.blocker import Blocker
 
 _OURS = ("reclaim-relay", "reclaim-witness")
@@ -52,6 +52,16 @@ def outside(relay: int, init: int, uid: int) -> list[Blocker]:
         for process, step in found
         if not (step == "extern" and bare_login(process, _first_word(process.pid), parents))
     ]
+
+
+def terminals(relay: int, init: int) -> set[int]:
+    """Device numbers of the controlling terminals of the job's processes that are not in the
+    session: logins, `srun --pty`."""
+    directory, session = job_of(relay), namespace(init, "pid")
+    if not directory or not session:
+        return set()
+    pids = [pid for pid, _ in _of_job(directory) if namespace(pid, "pid") != session]
+    return {device for pid in pids if (device := terminal(pid))}
 
 
 def bare_login(process: Process, first_word: str, parents: set[int]) -> bool:

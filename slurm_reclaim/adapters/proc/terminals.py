@@ -87,10 +87,12 @@ def last_input(init: int) -> float:
         return 0.0
 
 
-def input_since(init: int, since: float) -> bool:
-    """Whether something may have been typed after `since`. Input in the same 8 seconds as earlier
-    input leaves no trace of its own, so that the whole of them counts."""
-    return last_input(init) // GRAIN >= since // GRAIN
+def input_since(since: float, init: int, devices: Iterable[int] = ()) -> list[str]:
+    """Terminals of the session, and of logins by their `devices`, in which something may have been
+    typed after `since`. Input in the same 8 seconds as earlier input leaves no trace of its own,
+    so that the whole of them counts. Raises OSError where they can't be seen."""
+    found = {**of_devices(devices), **of_session(init)}
+    return [name for name, at in sorted(found.items()) if at // GRAIN >= since // GRAIN]
 
 
 def _opened(init: int) -> set[int]:

@@ -64,6 +64,15 @@ def start_time(pid: int) -> int:
     return int(stat.rpartition(b")")[2].split()[19])
 
 
+def terminal(pid: int) -> int:
+    """Device number of the process's controlling terminal; 0 where it has none or is gone."""
+    try:
+        stat = kernel_text(PROC / str(pid) / "stat")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[4])
+
+
 def same_process(pid: int, start: int) -> bool:
     return pid > 0 and start > 0 and start_time(pid) == start
 

@@ -12,8 +12,7 @@ import time
 from types import TracebackType
 from typing import TypeVar
 
-import aiohttp
-from yarl import URL
+import h11
 
 from slurm_reclaim.adapters.transport.credential import (
     ANSWER_HEADER,
@@ -25,6 +24,7 @@ from slurm_reclaim.adapters.transport.credential import (
     open_answer,
     seal,
 )
+from slurm_reclaim.adapters.transport.http import HttpClient
 from slurm_reclaim.adapters.transport.wire import ErrorBody, decode, encode, error_of
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.errors import AuthUnavailable, ControllerUnavailable, CredentialRefused
@@ -42,7 +42,7 @@ class ControllerClient:
         self._user = config.controller.user
         self._munge = munge
         self._timeout = timeout
-        self._http: aiohttp.ClientSession | None = None
+        self._http = HttpClient(self._host, self._port)
 
     async def __aenter__(self) -> ControllerClient:
         return self
@@ -56,9 +56,7 @@ class ControllerClient:
         await self.close()
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        await self._http.close()
 
     async def get(self, path: str, kind: type[T], *, timeout: float | None = None) -> T:
         """The answer to GET `path` (with its query), decoded as `kind`. Raises
@@ -87,30 +85,18 @@ class ControllerClient:
     async def _send(
         self, method: str, path: str, body: bytes, credential: str, timeout: float
     ) -> tuple[int, bytes, str]:
-        if self._http is None:
-            self._http = aiohttp.ClientSession(auto_decompress=False)
         headers = {"Authorization": SCHEME + credential}
         if body:
             headers["Content-Type"] = "application/json"
-        # `encoded`: the path must arrive byte for byte as it was signed.
-        url = URL(f"http://{self._host}:{self._port}{path}", encoded=True)
         try:
-            async with self._http.request(
-                method,
-                url,
-                data=body,
-                headers=headers,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout),
-            ) as response:
-                signature = response.headers.get(ANSWER_HEADER, "")
-                return response.status, await response.read(), signature
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            answer = await self._http.ask(method, path, headers, body, timeout)
+        except (h11.ProtocolError, asyncio.TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {timeout:g} s"
             raise ControllerUnavailable(
                 f"reclaimd on {self._host}:{self._port} can't be reached: {reason}",
                 hint="is reclaimd running there, and is controller.host right?",
             ) from error
+        return answer.status, answer.body, answer.headers.get(ANSWER_HEADER.lower(), "")
 
     def _verify(self, nonce: str, status: int, body: bytes, signature: str) -> None:
         where = f"reclaimd on {self._host}:{self._port}"

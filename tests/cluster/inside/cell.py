@@ -1,6 +1,6 @@
 """Run one cell in a kernel of a Jupyter server, through its REST and websocket API.
 
-cell.py HOST PORT TOKEN [--kernel ID] [--seconds S] < code
+cell.py HOST PORT TOKEN [--kernel ID] [--seconds S] [--stdin] < code
 Prints JSON: kernel, status, count, text, seconds.
 """
 
@@ -25,7 +25,7 @@ def api(base, token, method, path, body=None):
         return json.loads(answer.read() or b"null")
 
 
-def execute(host, port, token, kernel, code, seconds):
+def execute(host, port, token, kernel, code, seconds, stdin):
     session, message = uuid.uuid4().hex, uuid.uuid4().hex
     socket = websocket.create_connection(
         f"ws://{host}:{port}/api/kernels/{kernel}/channels?session_id={session}",
@@ -50,7 +50,7 @@ def execute(host, port, token, kernel, code, seconds):
                     "silent": False,
                     "store_history": True,
                     "user_expressions": {},
-                    "allow_stdin": False,
+                    "allow_stdin": stdin,
                 },
                 "channel": "shell",
                 "buffers": [],
@@ -91,13 +91,16 @@ def main():
     parser.add_argument("token")
     parser.add_argument("--kernel")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--stdin", action="store_true", help="there is somebody to answer input()")
     args = parser.parse_args()
     base = f"http://{args.host}:{args.port}"
     code, began = sys.stdin.read(), time.monotonic()
     kernel = args.kernel
     if kernel is None:
         kernel = api(base, args.token, "POST", "/api/kernels", {"name": "python3"})["id"]
-    status, count, text = execute(args.host, args.port, args.token, kernel, code, args.seconds)
+    status, count, text = execute(
+        args.host, args.port, args.token, kernel, code, args.seconds, args.stdin
+    )
     print(
         json.dumps(
             {

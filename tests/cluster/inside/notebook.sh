@@ -7,4 +7,4 @@
 echo "notebook starts on $(hostname), restart ${SLURM_RESTART_COUNT:-0}"
 echo "${SLURM_JOB_ID}" >> "$HOME/starts"
 exec /opt/jupyter/bin/jupyter server --ip=0.0.0.0 --port="$1" --ServerApp.port_retries=0 \
-    --IdentityProvider.token="$2" --no-browser
+    --IdentityProvider.token="$2" --no-browser "${@:3}"

@@ -30,7 +30,7 @@ def words(address):
 
 def tcp(id, source, target, state=ESTABLISHED):
     (src, sport), (dst, dport) = source, target
-    file = schema.File(type=4, id=id)
+    file = schema.message("File")(type=4, id=id)
     socket = file.isk
     socket.id = socket.ino = id
     socket.family = 2 if ipaddress.ip_address(src).version == 4 else 10
@@ -42,7 +42,7 @@ def tcp(id, source, target, state=ESTABLISHED):
 
 
 def core(**changes):
-    entry = schema.Core()
+    entry = schema.message("Core")()
     creds = entry.thread_core.creds
     for name in ("uid", "euid", "suid", "fsuid", "gid", "egid", "sgid", "fsgid"):
         setattr(creds, name, 2001)
@@ -73,7 +73,8 @@ def test_only_loopback_pairs_inside_the_image_stay_open(tmp_path):
     )
     assert images.close_outside_tcp(tmp_path) == 2
     states = {
-        f.id: (f.isk.state, f.isk.src_port) for f in read(tmp_path / "files.img", schema.File)
+        f.id: (f.isk.state, f.isk.src_port)
+        for f in read(tmp_path / "files.img", schema.message("File"))
     }
     assert states[3] == states[4] == (CLOSE, 0)
     assert states[5] == (LISTEN, 8888)
@@ -95,7 +96,7 @@ def test_seccomp_is_left_to_the_restoring_process(tmp_path):
     entry.thread_core.seccomp_filter = 1
     write(tmp_path / "core-300.img", entry)
     assert images.drop_seccomp(tmp_path) == 1
-    (after,) = read(tmp_path / "core-300.img", schema.Core)
+    (after,) = read(tmp_path / "core-300.img", schema.message("Core"))
     assert after.thread_core.seccomp_mode == 0
     assert not after.thread_core.HasField("seccomp_filter")
 
@@ -148,7 +149,7 @@ def waiting(call, **registers):
 def after_resuming(tmp_path, entry):
     write(tmp_path / "core-300.img", entry)
     changed = images.resume_interrupted_calls(tmp_path)
-    (after,) = read(tmp_path / "core-300.img", schema.Core)
+    (after,) = read(tmp_path / "core-300.img", schema.message("Core"))
     return changed, after.x86.gpregs
 
 

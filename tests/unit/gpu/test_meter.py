@@ -154,6 +154,11 @@ def test_an_instance_of_a_split_card_is_held_and_unknown(
     assert measured.held() == (GpuHeld("MIG-b", "Part B", 0, 100, 40, 1),)
 
 
+def test_asked_again_at_once_it_says_the_same(node: Node, script: Script) -> None:
+    measured, seen = read(node, script, card(0, BUSY))
+    assert measured.read(0.1) == seen
+
+
 # -- cards that others use, too ---------------------------------------------------------------
 
 

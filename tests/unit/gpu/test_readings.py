@@ -144,9 +144,10 @@ def test_after_a_while_a_lost_card_is_looked_for_anew(
     node.round(NOW)
     script(f"now {NOW}", card(0, "samples gpu 1:5", "error nvmlDeviceGetMigMode GPU_IS_LOST"))
     assert "error" in node.round(NOW)["cards"][0]
-    monkeypatch.setattr(nvml_child, "ANEW_AFTER", 0.0)
-    node.round(NOW)  # shuts NVML down and opens it
     script(f"now {NOW + 1}", card(0, "samples gpu 1:0"))
+    assert "error" in node.round(NOW + 1)["cards"][0]
+    monkeypatch.setattr(nvml_child, "ANEW_AFTER", 0.0)
+    node.round(NOW + 1)  # shuts NVML down and opens it
     assert node.round(NOW + 1)["cards"][0]["gpu"][0] == 0.0
 
 

@@ -88,6 +88,31 @@ def test_reads_of_a_hanging_nvml_are_short(
     assert watch._child is None
 
 
+def test_many_sessions_wait_once_for_a_hanging_nvml(
+    watch: NvmlWatch, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = [meter(watch, 0) for _ in range(20)]
+    until(lambda: measured[0].read(10)["gpu"].value == 0.0)
+    monkeypatch.setattr(watching, "PATIENCE", 2.0)
+    script("delay nvmlDeviceGetSamples 1000", card(0))
+    time.sleep(1.5)
+    began = time.monotonic()
+    for each in measured:
+        each.read(10)
+    assert time.monotonic() - began < 20.0  # not 20 times 2 s
+
+
+def test_a_reader_that_talks_nonsense_is_ended(
+    watch: NvmlWatch, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nonsense = tmp_path / "reader.py"
+    nonsense.write_text("import time\nprint('[1, 2]', flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setattr(watching, "CHILD", nonsense)
+    measured = meter(watch, 0)
+    until(lambda: "nonsense" in measured.read(10)["gpu"].what)
+    assert watch._child is None
+
+
 def test_one_that_cant_be_killed_is_not_joined_by_a_second(
     watch: NvmlWatch, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_reclaim.adapters.proc import terminals
+from slurm_reclaim.adapters.proc import steps, terminals
 from slurm_reclaim.adapters.proc.meters import TerminalMeter
 from slurm_reclaim.model.sample import Signal
 from tests.unit.signals.test_meters import census_of
@@ -135,8 +135,8 @@ def test_a_terminal_that_nobody_has_open_is_not_hung_up_by_looking(session):
     ],
 )
 def test_input_since(monkeypatch, typed, since, seen):
-    monkeypatch.setattr(terminals, "last_input", lambda init: typed)
-    assert terminals.input_since(1, since) is seen
+    monkeypatch.setattr(terminals, "of_session", lambda init: {"pts/0": typed} if typed else {})
+    assert terminals.input_since(since, 1) == (["pts/0"] if seen else [])
 
 
 def test_input_in_the_same_second_is_not_missed(session):
@@ -144,7 +144,20 @@ def test_input_in_the_same_second_is_not_missed(session):
     one.run(OPEN)
     age(*slaves(one))
     since = time.time()
-    assert not terminals.input_since(one.init, since)
+    assert terminals.input_since(since, one.init) == []
     one.run("os.write(master, b'typed\\n')")
     time.sleep(0.2)
-    assert terminals.input_since(one.init, since)
+    assert terminals.input_since(since, one.init) == ["pts/0"]
+
+
+def test_input_of_a_login_is_not_missed(session):
+    one = session()
+    step = one.start("step_extern")
+    try:
+        one.run("pid, master = pty.fork()\nif not pid: os.execvp('cat', ['cat'])", step)
+        time.sleep(0.5)
+        (device,) = steps.terminals(one.relay, one.init)
+        assert terminals.input_since(time.time() - 60, one.init, [device]) != []
+        assert terminals.input_since(time.time() + 60, one.init, [device]) == []
+    finally:
+        one.end(step)
