@@ -2,7 +2,7 @@
 
 Two labelled traces: a month of notebook use (the real one where it is present, see
 tests/traces/sensei.py, else one generated from its quantiles), and the behaviours.
-RECLAIM_BENCH_ROUNDS: how often each behaviour is played (8).
+RECLAIM_BENCH_ROUNDS: how often each behaviour is played (5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_reclaim.policy.score import Tally, score
 from tests.bench.rules import RULES, ByRule
 from tests.traces import DATA, behaviours, generate, sensei, stretch
 
-ROUNDS = int(os.environ.get("RECLAIM_BENCH_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("RECLAIM_BENCH_ROUNDS", "5"))
 OURS = "slurm-reclaim, 45 + 15 min"
 HEADER = (
     f"{'rule':38} {'captured':>9} {'of GPU':>7} {'back<15m':>9} {'in use':>7}  per 1,000 h (95 %)"

@@ -34,32 +34,33 @@ def synthetic() -> Score:
 
 @pytest.mark.skipif(sensei.path() is None, reason="the notebook trace is not here")
 def test_the_month_of_notebooks() -> None:
-    """Every fourth session, for time's sake; `make bench` takes all of them."""
+    """Every tenth session, for time's sake; `make bench` takes all of them."""
     file = sensei.path()
     assert file is not None
     found = sensei.sessions(file)
     assert len(found) == 337
-    total = judged(sensei.entries(found[::4], "a quarter")).total
+    total = judged(sensei.entries(found[::10], "a tenth")).total
     assert (total.wrong, total.alarms) == (0, 0)
-    assert (total.share or 0) > 0.93
-    assert (total.regret or 1) < 0.10
+    assert (total.share or 0) > 0.92
+    assert (total.regret or 1) < 0.13
 
 
 def test_a_generated_month_is_like_the_real_one() -> None:
-    found = generate.sessions(300)
+    found = generate.sessions(200)
     gaps = [(b.begin - a.end) / 60 for runs in found for a, b in pairwise(runs)]
     gaps.sort()
     for share, minutes in ((0.5, 3), (0.75, 7), (0.9, 35), (0.95, 195), (0.98, 1278)):
         assert gaps[round(share * len(gaps))] == pytest.approx(minutes, rel=0.25, abs=1)
     assert mean(gaps) == pytest.approx(172, rel=0.15)
     assert sum(max(0.0, gap - 60) for gap in gaps) / sum(gaps) == pytest.approx(0.944, abs=0.015)
-    total = judged(sensei.entries(found[:12], "generated")).total
+    total = judged(sensei.entries(found[:8], "generated")).total
     assert total.wrong == 0
-    assert (total.share or 0) > 0.9
+    assert (total.reached or 0) > 0.99
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
-    one, two, other = (list(behaviours.entries(seed=seed)) for seed in (1, 1, 2))
+    plays = {name: behaviours.PLAYS[name] for name in ("reading", "training-with-checkpoints")}
+    one, two, other = (list(behaviours.entries(seed=seed, plays=plays)) for seed in (1, 1, 2))
     assert one == two
     assert one != other
 
@@ -97,10 +98,20 @@ def test_recorded_behaviours() -> None:
     assert RECORDED.stat().st_size < 300_000
     found = judged(read(str(RECORDED)))
     assert len(found.behaviours) >= 26
+    assert all(name in found.behaviours for name in (
+        "abandoned", "reading", "thinking-between-cells", "long-silent-cell", "thread", "child",
+        "nohup", "download", "debugger-at-prompt", "input-waiting", "data-loader",
+        "gpu-burst-each-40s", "gpu-not-readable",
+    ))  # fmt: skip
     assert found.wrongs == []
     assert found.total.alarms == 0
     never = {n for n, one in found.behaviours.items() if one.reachable and not one.captured}
-    assert never <= {"input-waiting"}
+    assert never == {"input-waiting"}
+
+
+def test_the_shipped_trace_is_what_the_recording_is_stretched_to() -> None:
+    recording = read(str(DATA / "recording.jsonl.zst"))
+    assert list(read(str(RECORDED))) == list(stretch.entries(recording))
 
 
 def pieces_of(values: list[float], seconds: float = 2.0) -> list[Entry]:
@@ -136,6 +147,13 @@ def test_uses_that_were_recorded_move_along() -> None:
 
 def test_every_recorded_behaviour_says_what_it_is() -> None:
     for path in (DATA.parent / "cluster/behaviours").iterdir():
-        if path.name in ("session.sh", "notebook.sh", "typist.py", "burn.py", "owner.py"):
+        if path.name in (
+            "session.sh",
+            "notebook.sh",
+            "typist.py",
+            "burn.py",
+            "owner.py",
+            "README.md",
+        ):
             continue
         assert re.search(r"^# label: (idle|active)$", path.read_text(), re.M), path.name
