@@ -59,8 +59,12 @@ class Racer:
         way = self.random.choice(("cell", "key", "keep"))
         at = deadline + self.random.uniform(EARLY, LATE)
         began = time.time()
-        won = getattr(self, way)(at)
-        self._settle(way, won, began, at - deadline)
+        try:
+            won = getattr(self, way)(at)
+            self._settle(way, won, began, at - deadline)
+        except AssertionError as error:
+            past = [f"{e['at'] - at:+.2f} {e['kind']}: {e['reason']}" for e in events(self.book)]
+            raise AssertionError(f"{way}: {error}\n" + "\n".join(past[-12:])) from error
 
     def _warned(self) -> float:
         def deadline() -> float:
