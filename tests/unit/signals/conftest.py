@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ class Session:
 
     def end(self, *others: subprocess.Popen[str]) -> None:
         for process in (self.first, *others):
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # ended by the test already
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for job in self.jobs:
             _remove(job)
