@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -121,6 +122,9 @@ async def serve(settings: Settings) -> None:
     log.info(
         "reclaim-agent on %s of cluster %s, %d sessions", node, cluster, len(sessions.sessions)
     )
+    # What is there now stays: the collector need not go through it again at every sample.
+    gc.collect()
+    gc.freeze()
     running = loop.create_task(agent.run())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)

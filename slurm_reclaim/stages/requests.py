@@ -45,9 +45,9 @@ async def keep(desk: Desk, caller: Caller, text: str, seconds: float) -> Session
     commit it stops a hibernation under way (S5). Raises BadRequest, WrongState."""
     idle = desk.settings.config.idle
     seconds = seconds or idle.keep
-    if not 60 <= seconds <= idle.keep_most:
+    if not 1 <= seconds <= idle.keep_most:
         raise BadRequest(
-            f"a session can be kept for one minute up to {span(idle.keep_most)} (idle.keep_most)"
+            f"a session can be kept for one second up to {span(idle.keep_most)} (idle.keep_most)"
         )
     found = await _find(desk, caller, parse_job_ref(text))
     current = desk.sessions.get(found.id, found)

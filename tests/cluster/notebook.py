@@ -55,8 +55,12 @@ class Notebook:
             *server, user=user,
         )  # fmt: skip
         notebook = cls(lab, user, int(out.stdout.split(";")[0]), port)
-        notebook.wait_for_state("RUNNING", wait)
-        notebook.wait_for_server(wait)
+        try:
+            notebook.wait_for_state("RUNNING", wait)
+            notebook.wait_for_server(wait)
+        except TimeoutError:
+            notebook.cancel()
+            raise
         return notebook
 
     def squeue(self, fields: str = "%T|%N|%r|%k") -> list[str]:
@@ -133,7 +137,7 @@ def put(lab: Runs, *names: str) -> None:
     """Copy test programs to /shared/inside of the cluster."""
     for name in names:
         script = (
-            "mkdir -p /shared/inside && cat > /shared/inside/.new && "
-            f"chmod 755 /shared/inside/.new && mv /shared/inside/.new /shared/inside/{name}"
+            "mkdir -p /shared/inside && cat > /shared/inside/.$$ && "
+            f"chmod 755 /shared/inside/.$$ && mv /shared/inside/.$$ /shared/inside/{name}"
         )
         lab.exec("ctl", "sh", "-c", script, stdin=(INSIDE / name).read_text())

@@ -212,3 +212,34 @@ def test_a_job_with_a_gpu_on_a_node_without_driver_is_unknown(
     seen = job.measured()["readings"]
     assert {value for value, _ in seen.values()} == {None}
     assert "driver not loaded" in seen["gpu"][1]
+
+
+def votes(lab: Lab, job: GpuJob) -> dict[str, dict]:
+    done = lab.exec("ctl", "reclaim", "explain", str(job.id), "--json", check=False)
+    return {vote["signal"]: vote for vote in json.loads(done.stdout).get("votes", [])}
+
+
+def test_the_agent_itself_tells_and_hangs_with_no_card(
+    gpu_lab: Lab, start: Callable[..., GpuJob]
+) -> None:
+    """Through agent and controller: quiet, in use, and unknown while NVML hangs, when the other
+    signals go on."""
+    job = start("--gres=gpu:1")
+    (own,) = job.opens
+
+    def says(signal: str, vote: str) -> None:
+        gpu_lab.wait(
+            f"{signal} {vote}",
+            lambda: votes(gpu_lab, job).get(signal, {}).get("vote") == vote,
+            patience=90,
+        )
+
+    simulate(gpu_lab)
+    says("gpu", "quiet")
+    simulate(gpu_lab, **{f"card{own}": BUSY})
+    says("gpu", "use")
+    simulate(gpu_lab, **{f"card{own}": ["delay nvmlDeviceGetSamples 1000"]})
+    says("gpu", "unknown")
+    assert votes(gpu_lab, job)["cpu"]["vote"] == "quiet"
+    simulate(gpu_lab)
+    says("gpu", "quiet")

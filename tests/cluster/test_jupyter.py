@@ -4,6 +4,7 @@ changes nothing (field cases C21, C22, C28, C33, C37, C38)."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,7 @@ from tests.cluster.sessions import Counter
 
 PYTHON = "/opt/slurm-reclaim/bin/python3"
 JUPYTER = "/opt/jupyter/bin"
+CYCLES = int(os.environ.get("RECLAIM_TEST_CYCLES", "3"))
 
 
 class Readings:
@@ -246,23 +248,38 @@ def test_a_kernel_without_a_server(lab, batch):
     assert (seen["value"], seen["last"]) == (0.0, 0.0)
 
 
+class Asking:
+    """Somebody who asks without a pause, until told to stop or after some minutes."""
+
+    def __init__(self, lab, nb: Notebook) -> None:
+        self.lab, self.node = lab, nb.node
+        put(lab, "meter.py")
+        loop = (
+            "for i in $(seq 500); do [ -e /tmp/asked.stop ] && exit; "
+            f"{PYTHON} /shared/inside/meter.py {nb.job} 10 0; sleep 0.1; done"
+        )
+        script = f"rm -f /tmp/asked.stop; setsid sh -c '{loop}' >/tmp/asked 2>&1 </dev/null &"
+        lab.exec(self.node, "sh", "-c", script)
+
+    def stop(self) -> list[dict]:
+        """What was said, errors (the session is gone) left out."""
+        self.lab.exec(self.node, "touch", "/tmp/asked.stop")
+        lines = self.lab.out(self.node, "cat", "/tmp/asked").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
 def test_hibernating_while_it_is_asked(lab, notebook):
     """An asked connection neither stops a dump nor counts as somebody's message, and the server can
     be asked again in its next life."""
     nb = notebook()
     nb.cell("x = 41")
-    for _ in range(20):
-        node = nb.node
-        script = (
-            f"while :; do {PYTHON} /shared/inside/meter.py {nb.job} 200 0 || sleep 0.2; done"
-            " >/tmp/asked 2>&1 & echo $!"
-        )
-        put(lab, "meter.py")
-        asking = lab.out(node, "setsid", "bash", "-c", script)
+    for _ in range(CYCLES):
+        asking = Asking(lab, nb)
         try:
             nb.hibernate()
         finally:
-            lab.exec(node, "kill", "--", f"-{asking}", check=False)
+            said = asking.stop()
+        assert [r for r in said if r.get("value") == 0.0], said
         nb.restore()
         assert Readings(lab, nb).wait("an answer", lambda r: r.get("value") == 0.0)
     assert nb.cell("print(x + 1)").text == "42\n"

@@ -133,14 +133,16 @@ class Interview:
         self, one: _Seen, found: Sequence[Access], deadline: float
     ) -> Sequence[KernelState]:
         known = one.known
-        ways = list(dict.fromkeys(_ways(found, one.doors)))[:MOST_TRIES]
+        there = {door.inode for door in one.doors}
+        ways = list(_ways(found, one.doors))
+        if known.worked is not None and (known.worked.sock or known.worked.inode in there):
+            # Also where the info file is no longer what it was: see access.find.
+            ways.insert(0, known.worked)
+        ways = list(dict.fromkeys(ways))[:MOST_TRIES]
         if not ways:
             raise NoAnswer("it does not listen")
         if known.spared.issuperset(ways) and time.monotonic() < known.spared_until:
             raise NoAnswer(known.refusal)
-        if known.worked in ways:
-            ways.remove(known.worked)
-            ways.insert(0, known.worked)
         reasons: list[NoAnswer] = []
         plain: set[int] = set()
         for way in ways:

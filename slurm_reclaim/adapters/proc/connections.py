@@ -17,7 +17,8 @@ from slurm_reclaim.adapters.proc.sockdiag import Tcp
 from slurm_reclaim.adapters.proc.tree import PROC
 from slurm_reclaim.errors import Unavailable
 
-FRESH = 1.0  # seconds in which the kernel is not asked again
+OLD = 15.0  # seconds after which the kernel is asked again: it goes through a large table
+FRESH = 1.0  # seconds in which it is not asked again in any case
 _PATIENCE = 4.0  # seconds to wait for another thread's look
 _MOST_LINKS = 50_000  # descriptors looked at for one session in one go
 # A socket that no session holds may be inherited or passed to one: looked for again at these looks.
@@ -26,8 +27,9 @@ _AGAIN = frozenset({1, 2, 6, 30})
 
 @dataclass(slots=True)
 class Holdings:
-    """What one session holds. `counted` bytes by inode at the last look; `holders` processes that
-    have held sockets; `strange` inodes of its user's that it does not hold, and for how many
+    """What one session holds. `at` monotonic seconds of the last look that told, `rate` bytes per
+    second up to then (None after the first), `counted` bytes by inode then; `holders` processes
+    that have held sockets; `strange` inodes of its user's that it does not hold, and for how many
     looks that is so."""
 
     uid: int
@@ -36,6 +38,8 @@ class Holdings:
     holders: set[int] = field(default_factory=set)
     strange: dict[int, int] = field(default_factory=dict)
     begun: bool = False
+    at: float = 0.0
+    rate: float | None = None
 
 
 class Connections:
@@ -43,29 +47,39 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._at = -FRESH
+        self._at = -OLD
         self._by_uid: dict[int, list[Tcp]] = {}
 
-    def of_user(self, uid: int) -> list[Tcp]:
-        """Sockets made by processes of this user, at most `FRESH` seconds old. Raises
-        Unavailable."""
+    def of_user(self, uid: int, within: float) -> tuple[float, list[Tcp]]:
+        """Sockets made by processes of this user, at most `within` seconds old, and when that was
+        (monotonic). Raises Unavailable."""
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the kernel does not tell of its sockets")
         try:
-            if time.monotonic() - self._at > FRESH:
+            if time.monotonic() - self._at > within:
                 by_uid: dict[int, list[Tcp]] = {}
                 for each in sockdiag.tcp():
                     if each.inode:
                         by_uid.setdefault(each.uid, []).append(each)
                 self._by_uid, self._at = by_uid, time.monotonic()
-            return self._by_uid.get(uid, [])
+            return self._at, self._by_uid.get(uid, [])
         finally:
             self._lock.release()
 
-    def carried(self, holdings: Holdings, pids: Iterable[int]) -> int:
-        """Bytes that the session's connections to elsewhere carried since its last look, those
-        made since then in full. Raises Unavailable where that is not known."""
-        every = self.of_user(holdings.uid)
+    def rate(self, holdings: Holdings, pids: Iterable[int]) -> float:
+        """Bytes per second that the session's connections to elsewhere carried between the two
+        last looks, those made in between in full. Raises Unavailable where that is not known."""
+        at, every = self.of_user(holdings.uid, FRESH if holdings.rate is None else OLD)
+        if at > holdings.at:
+            begun = holdings.begun
+            carried = self._carried(holdings, every, pids)
+            holdings.rate = carried / (at - holdings.at) if begun else None
+            holdings.at = at
+        if holdings.rate is None:
+            raise Unavailable("counted for the first time")
+        return holdings.rate
+
+    def _carried(self, holdings: Holdings, every: list[Tcp], pids: Iterable[int]) -> int:
         _attribute(holdings, every, pids)
         mine = [s for s in every if s.inode in holdings.own and s.state != sockdiag.LISTEN]
         total, counted = 0, {}

@@ -110,10 +110,10 @@ class NetworkMeter(_Meter):
             what = "the session has a network of its own"
             return {Signal.NETWORK.value: Reading(None, what=what)}
         try:
-            carried = self._connections.carried(self._holdings, self._census.members())
+            value = self._connections.rate(self._holdings, self._census.members())
         except Unavailable as error:
             return {Signal.NETWORK.value: Reading(None, what=error.message)}
-        return {Signal.NETWORK.value: Reading(carried / seconds if seconds > 0 else 0.0)}
+        return {Signal.NETWORK.value: Reading(value)}
 
 
 class TerminalMeter(_Meter):

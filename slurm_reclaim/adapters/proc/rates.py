@@ -24,13 +24,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def cpu_seconds(text: bytes) -> float:
     """From /proc/PID/stat: CPU time of the process and of the children it has waited for. Raises
     ValueError, IndexError."""
-    return sum(map(int, text.rpartition(b") ")[2].split()[11:15])) / _TICKS
+    return sum(map(int, text.rpartition(b") ")[2].split(None, 15)[11:15])) / _TICKS
 
 
 def io_bytes(text: bytes) -> float:
     """From /proc/PID/io: bytes that went through read and write, or through the block layer where
     that is more (mapped files). Raises ValueError, IndexError."""
-    words = text.split()
+    words = text.split(None, 12)
     # rchar: N wchar: N syscr: N syscw: N read_bytes: N write_bytes: N ...
     return max(int(words[1]), int(words[9])) + max(int(words[3]), int(words[11]))
 
@@ -80,6 +80,7 @@ class Rates:
         self._counters: dict[int, _Counter] = {}
         self._turn: deque[_Counter] = deque()
         self._begun = False
+        self._twice = False
         self._at = 0.0
         self._last: float | None = None
 
@@ -87,14 +88,14 @@ class Rates:
         """Per second, of all of them: each process by its last two readings. `now` and `listed`,
         which is when the list of members was made: monotonic seconds. Only of a list that is
         new is it known whose counters a parent has taken over, so that with an old one nothing
-        is read. None where no process could be read."""
-        if now - listed > census.FRESH and self._begun:
+        is read, but for the second time. None where no process could be read."""
+        if now - listed > census.FRESH and self._twice:
             return self._last
         seconds, self._at = now - self._at, now
         if members.keys() != self._counters.keys():
             self._follow(members)
         self._last = self._read_some(now, seconds)
-        self._begun = True
+        self._twice, self._begun = self._begun, True
         return self._last
 
     def _read_some(self, now: float, seconds: float) -> float | None:

@@ -136,6 +136,15 @@ def test_an_info_file_of_another_server_with_the_same_pid(session: Session) -> N
     ]
 
 
+def test_an_info_file_that_another_server_overwrites(session: Session) -> None:
+    port, pid = session.serve("good")
+    write_info(session, pid, port=port, token="own")
+    assert session.read().value == 1.0  # type: ignore[union-attr]
+    write_info(session, pid, port=port, token="another's")
+    assert session.read().value == 1.0  # type: ignore[union-attr]
+    assert ["token own" in line for line in session.said("asked")] == [True, True]
+
+
 def test_a_port_in_a_file_leads_nowhere_else(session: Session) -> None:
     """A service of somebody else, named in the file as the server's."""
     with socket.create_server(("127.0.0.1", 0)) as other:

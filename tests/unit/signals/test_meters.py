@@ -146,6 +146,14 @@ def test_io_of_files_counts_and_each_byte_once(session, tmp_path):
     assert meter.read().value * (meter.at - began) < 5_000_000
 
 
+def test_the_second_look_tells_with_an_old_list_too(session):
+    one = session()
+    meter = Clocked(IoMeter(Census(one.init, one.relay, one.uid, Processes())))
+    one.run("open('/dev/null', 'wb').write(bytes(10_000_000))")
+    time.sleep(1.2)  # the list is no longer new
+    assert meter.read().value > 1_000_000
+
+
 def test_io_is_read_in_rotation_and_none_is_left_out(session):
     one = session()
     census = census_of(one)

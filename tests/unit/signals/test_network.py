@@ -22,9 +22,23 @@ MIB = 1 << 20
 
 
 class AlwaysAsked(Connections):
-    def of_user(self, uid):
-        self._at = -10.0
-        return super().of_user(uid)
+    """The kernel is asked at every look: the tests do not wait for 15 seconds."""
+
+    def of_user(self, uid, within):
+        return super().of_user(uid, 0.0)
+
+
+class Meter:
+    """A network meter; `read` gives the bytes since the last call, None unknown."""
+
+    def __init__(self, one, connections=None):
+        self.meter = NetworkMeter(census_of(one), one.init, one.uid, connections or AlwaysAsked())
+        self.meter.read(0.0)
+
+    def read(self):
+        before = self.meter._holdings.at
+        value = self.meter.read(1.0)[Signal.NETWORK.value].value
+        return value and round(value * (self.meter._holdings.at - before))
 
 
 @pytest.fixture
@@ -35,9 +49,7 @@ def server():
 
 
 def meter_of(one):
-    meter = NetworkMeter(census_of(one), one.init, one.uid, AlwaysAsked())
-    meter.read(0.0)
-    return lambda: meter.read(1.0)[Signal.NETWORK.value].value
+    return Meter(one).read
 
 
 def connect(one, server):
@@ -95,12 +107,10 @@ def test_what_the_session_says_to_itself_does_not_count(session):
 def test_two_sessions_of_one_user_are_told_apart(session, server):
     first, second = session(uid=UID), session(uid=UID)
     shared = AlwaysAsked()
-    meters = [NetworkMeter(census_of(one), one.init, UID, shared) for one in (first, second)]
-    for meter in meters:
-        meter.read(0.0)
+    meters = [Meter(one, shared) for one in (first, second)]
     connect(second, server).sendall(bytes(5000))
     settled()
-    values = [meter.read(1.0)["network"].value for meter in meters]
+    values = [meter.read() for meter in meters]
     assert values[0] == 0
     assert values[1] >= 5000
 
@@ -123,6 +133,38 @@ def test_too_many_open_files_are_unknown(session, server, monkeypatch):
     far.sendall(b"x")
     settled()
     assert read() is None
+    monkeypatch.undo()
+    far.sendall(bytes(1000))
+    settled()
+    assert read() >= 1000
+
+
+def test_unknown_stays_unknown_until_the_kernel_was_asked_again(session, server, monkeypatch):
+    one = session(uid=UID)
+    asked = Connections()
+    meter = Meter(one, asked)
+    monkeypatch.setattr(connections, "OLD", 0.0)
+    monkeypatch.setattr(connections, "FRESH", 0.0)
+    far = connect(one, server)
+    far.sendall(b"x")
+    settled()
+    monkeypatch.setattr(connections, "_MOST_LINKS", 2)
+    assert meter.read() is None
+    monkeypatch.setattr(connections, "OLD", 100.0)
+    monkeypatch.setattr(connections, "FRESH", 100.0)
+    assert meter.read() is None
+
+
+def test_nothing_is_said_before_the_second_look(session, server, monkeypatch):
+    one = session(uid=UID)
+    far = connect(one, server)
+    meter = NetworkMeter(census_of(one), one.init, UID, Connections())
+    assert meter.read(0.0)["network"].value is None
+    assert meter.read(0.1)["network"].value is None, "of the list that was there at the first"
+    monkeypatch.setattr(connections, "FRESH", 0.0)
+    far.sendall(bytes(100_000))
+    settled()
+    assert meter.read(0.2)["network"].value > 10_000
 
 
 def test_a_kernel_that_does_not_count_is_unknown(session, server, monkeypatch):

@@ -306,3 +306,18 @@ def test_what_is_kept_of_sessions_that_are_gone_is_forgotten():
     world.take(two)
     assert world.of(one) == ()
     assert world.of(two) != ()
+
+
+def test_after_settle_nothing_more_is_asked_in_the_same_pass():
+    one = session()
+    hanging, after = Hanging(), Steady()
+    world = World(hanging, after, limit=30)
+    world.take(one)
+    passing = threading.Thread(target=world.take, args=(one,))
+    passing.start()
+    while not hanging.inside:
+        time.sleep(0.01)
+    world.samples.settle(one.job_id, patience=0.1)
+    hanging.free.set()
+    passing.join()
+    assert len(after.asked) == 1

@@ -106,7 +106,7 @@ def test_input_that_no_program_has_read_is_found(session):
     one = session()
     one.run("master, slave = pty.openpty()\nother, end = pty.openpty()")
     assert terminals.unread(one.init) == []
-    one.run("os.write(other, b'typed ahead\\n')")
+    one.run("os.write(other, b'typed ahead\\n')\ntime.sleep(0.3)")
     assert terminals.unread(one.init) == ["pts/1"]
     one.run("os.read(end, 100)")
     assert terminals.unread(one.init) == []
