@@ -10,14 +10,14 @@ LAB := tests/cluster/lab
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
 
-.PHONY: help venv fmt lint types unit spank cluster test check demo bench docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race test check demo bench docs rpm clean
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
-	@echo 'make test    lint, types, unit tests, C tests, cluster tests (as root)'
-	@echo 'make check   lint, types and unit tests: what needs no cluster'
+	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
+	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
-	@echo 'make fmt lint types unit spank cluster docs rpm clean'
+	@echo 'make fmt lint types unit parts spank cluster race docs rpm clean'
 
 venv: $(BIN)/.complete
 
@@ -38,10 +38,16 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# A compiler is for the simulated GPU library. The tests of the plugin need root and time: `make spank`.
+# In memory, in seconds, as anybody.
 unit: venv
+	$(BIN)/pytest tests/unit --numprocesses logical --maxprocesses 4
+
+# Each part that touches the world, on real processes, terminals, servers and files; some as root.
+# A compiler is for the simulated GPU library. The plugin's need time: `make spank`.
+parts: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/unit --ignore tests/unit/spank --numprocesses logical --maxprocesses 4
+	$(BIN)/pytest tests/parts --ignore tests/parts/spank $(AGAIN) --numprocesses logical \
+	    --maxprocesses 4
 
 spank: venv
 	@.ci/prepare gcc slurm-dev
@@ -50,9 +56,13 @@ spank: venv
 cluster: venv
 	$(BIN)/pytest tests/cluster $(AGAIN)
 
-test: lint types unit spank cluster
+# The last second before a hibernation, two hundred times.
+race: venv
+	RECLAIM_RACES=200 $(BIN)/pytest -s tests/cluster/test_race.py
 
-check: lint types unit
+test: lint types unit parts spank cluster
+
+check: lint types unit parts
 
 # Standard library only: nothing of the venv is waited for.
 demo:

@@ -14,7 +14,7 @@ import pytest
 
 from slurm_reclaim.adapters.gpu import watch as watching
 from slurm_reclaim.adapters.gpu.watch import NvmlWatch
-from tests.unit.gpu.conftest import card, meter
+from tests.parts.gpu.conftest import card, meter
 
 Script = Callable[..., None]
 

@@ -14,7 +14,7 @@ import pytest
 from slurm_reclaim.adapters.jupyter import access, listeners
 from slurm_reclaim.adapters.proc import owner
 from slurm_reclaim.model.checkpoint import Credentials
-from tests.unit.jupyter.session import UID, Session
+from tests.parts.jupyter.session import UID, Session
 
 NOBODY = Credentials(uid=UID, gid=UID, groups=(), cap_bounding=0, no_new_privs=False)
 

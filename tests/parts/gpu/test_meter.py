@@ -16,7 +16,7 @@ from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.gpu.nvml_child import Node
 from slurm_reclaim.model.node_session import GpuGrant
 from slurm_reclaim.model.sample import GpuHeld
-from tests.unit.gpu.conftest import InStep, Job, card, child_of, meter
+from tests.parts.gpu.conftest import InStep, Job, card, child_of, meter
 
 Script = Callable[..., None]
 NOW = 1_700_000_000.0

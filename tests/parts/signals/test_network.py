@@ -14,7 +14,7 @@ from slurm_reclaim.adapters.proc.meters import NetworkMeter
 from slurm_reclaim.adapters.proc.tree import members
 from slurm_reclaim.errors import Unavailable
 from slurm_reclaim.model.sample import Signal
-from tests.unit.signals.test_meters import census_of
+from tests.parts.signals.test_meters import census_of
 
 UID = 65534
 CONNECT = "c = socket.create_connection(('127.0.0.1', {port}))"

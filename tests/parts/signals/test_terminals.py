@@ -11,7 +11,7 @@ import pytest
 from slurm_reclaim.adapters.proc import steps, terminals
 from slurm_reclaim.adapters.proc.meters import TerminalMeter
 from slurm_reclaim.model.sample import Signal
-from tests.unit.signals.test_meters import census_of
+from tests.parts.signals.test_meters import census_of
 
 # A terminal with a program that reads lines, as a shell does.
 OPEN = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.jupyter.session import Session
+from tests.parts.jupyter.session import Session
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_reclaim.adapters.gpu import nvml_child
 from slurm_reclaim.adapters.gpu.nvml_child import Node
-from tests.unit.gpu.conftest import InStep, card, meter
+from tests.parts.gpu.conftest import InStep, card, meter
 
 Script = Callable[..., None]
 NOW = 1_700_000_000.0

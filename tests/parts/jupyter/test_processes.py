@@ -11,7 +11,7 @@ import pytest
 from slurm_reclaim.adapters.jupyter import processes
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.jupyter.processes import is_kernel, is_server
-from tests.unit.jupyter.session import PYTHON, Session
+from tests.parts.jupyter.session import PYTHON, Session
 
 
 @pytest.mark.parametrize(
