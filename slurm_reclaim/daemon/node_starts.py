@@ -35,10 +35,18 @@ from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
 
-FRESH_LAST_PID = 299
+# What the kernel keeps for itself when PIDs wrap around (RESERVED_PIDS), so none lies below it.
+_RESERVED_PIDS = 299
 START_PATIENCE = 2.0
 MOST_TOLD = 100
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
+
+
+def fresh_last_pid(job_id: int) -> int:
+    """Where the PIDs of a fresh session begin. Not the same for every job: a shared home is full of
+    files named by PID (jpserver-300.json), and two sessions must not have the same names. Below
+    32768, the least pid_max there is."""
+    return _RESERVED_PIDS + 32 * (job_id % 900)
 
 
 def block_io_uring(setting: str) -> bool:
@@ -135,7 +143,7 @@ class NodeStarts:
 
     def _answer(self, mode: str, reason: str, job_id: int, images: list[str]) -> dict[str, str]:
         settings = self._config().session
-        last_pid = FRESH_LAST_PID
+        last_pid = fresh_last_pid(job_id)
         for name in images:
             id = parse_session_id(name)
             for restarts in self._store.committed(id):

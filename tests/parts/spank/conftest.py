@@ -32,8 +32,11 @@ SANITIZER = {
 
 @pytest.fixture(scope="session", autouse=True)
 def signals_as_usual():
-    """Under nohup SIGHUP is ignored, and what is ignored at its start no shell can trap."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """Under nohup SIGHUP is ignored, behind a shell's `&` SIGINT and SIGQUIT; and what is ignored
+    at its start no shell can trap."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
