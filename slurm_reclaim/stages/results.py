@@ -63,6 +63,8 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             **cooled(desk, reason),
         )
     elif result.outcome is Outcome.CANCELLED:
+        # Its agent saw a use that no sample may ever show: the clock begins anew.
+        desk.evidence.pop(session.id, None)
         desk.apply(session.id, Fact.ACTIVITY_SEEN, result.reason, details)
     else:
         why = cooled(desk, "it could not be saved")

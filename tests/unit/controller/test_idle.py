@@ -45,7 +45,7 @@ class Life:
         return self
 
     async def pass_time(self, seconds: float) -> None:
-        await self.stand.turns(round(seconds / 10))
+        await self.stand.turns(round(seconds / 20), 20.0)
 
     async def warned(self) -> Life:
         await self.start()
@@ -396,6 +396,15 @@ async def test_failures_lead_to_a_cool_down(life: Any) -> None:
     assert one.state is State.ACTIVE
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("cool-down: ")
+
+
+async def test_after_a_use_that_only_its_agent_saw_the_window_begins_anew(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.CANCELLED
+    await one.stand.until(State.ACTIVE, 30)
+    cancelled = one.world.time
+    await one.stand.until(State.WARNED, 100)
+    assert one.world.time - cancelled >= WINDOW
 
 
 async def test_turns_by_deadline_within_the_limits(world: World, engine: Engine) -> None:
