@@ -165,9 +165,8 @@ class Idle:
         Bytes(16 << 10), "Bytes per second to other hosts, as an average over a minute."
     )
     optional: list[str] = setting(
-        [],
-        "Signals that may be unknown: the others decide then.",
-        example='["gpu-pcie"]',
+        ["gpu-codec", "gpu-pcie"],
+        "Signals that may be unknown: the others decide then. Not every card has these two.",
     )
 
 
