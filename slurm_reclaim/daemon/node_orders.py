@@ -33,6 +33,7 @@ class NodeOrders:
         self._clock = clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._at_work: set[int] = set()
         self.results: dict[str, Result] = {}
 
     def known(self) -> list[str]:
@@ -76,14 +77,27 @@ class NodeOrders:
             return self._result(order, Outcome.DONE, order.reason)
         if order.verb is Verb.NOTIFY:
             return await self._notify(order, session)
+        await self._until_recovered(session)
         async with self._room:
             if session.job_id in self._sessions.busy:
                 return self._result(order, Outcome.REFUSED, "the session is being worked on")
             self._sessions.busy.add(session.job_id)
+            self._at_work.add(session.job_id)
             try:
                 return await self._long_work(order, session)
             finally:
+                self._at_work.discard(session.job_id)
                 self._sessions.busy.discard(session.job_id)
+
+    async def _until_recovered(self, session: NodeSession) -> None:
+        """What an earlier agent left half done is looked at first (node_recovery.py): an order that
+        came back would else be refused, though it may have been carried out all but the answer."""
+        while (
+            session.living in (Living.DUMPING, Living.RESTORING)
+            and session.job_id not in self._at_work
+            and self._sessions.get(session.job_id) is session
+        ):
+            await asyncio.sleep(0.1)
 
     async def _notify(self, order: Order, session: NodeSession) -> Result:
         """Waits for nobody: a warning must not queue behind other sessions' dumps."""

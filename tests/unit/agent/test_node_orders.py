@@ -1,4 +1,4 @@
-"""The order `notify`: never behind long work, never to another incarnation."""
+"""Orders on a node: `notify` never behind long work, none to another incarnation, none too early."""
 
 from __future__ import annotations
 
@@ -72,3 +72,20 @@ async def test_refused(orders: NodeOrders, spoil: Any, reason: str) -> None:
     spoil(orders)
     result = await carried_out(orders)
     assert (result.outcome, result.reason, result.count) == (Outcome.REFUSED, reason, 0)
+
+
+async def test_an_order_that_comes_back_waits_for_the_recovery(orders: NodeOrders) -> None:
+    """The agent was killed in the middle of it, and what came of it is not known yet."""
+    session = orders._sessions.get(7)
+    assert session is not None
+    session.living = Living.DUMPING
+    order = Order("again", Verb.HIBERNATE, "c/7.2001.1000", 7, 1, "asked by alice")
+    orders.take(order)
+    await asyncio.sleep(0.3)
+    assert not orders.results, "refused, though it may have been carried out"
+    session.living, session.checkpoint = Living.COMMITTED, 1
+    for _ in range(100):
+        if "again" in orders.results:
+            break
+        await asyncio.sleep(0.02)
+    assert orders.results["again"].outcome is Outcome.DONE
