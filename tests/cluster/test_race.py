@@ -24,7 +24,7 @@ from tests.cluster.test_idle import events, shown
 from tests.cluster.test_main_job import typed
 
 pytestmark = pytest.mark.cluster
-REPEATS = int(os.environ.get("RECLAIM_RACES", "6"))
+REPEATS = int(os.environ.get("RECLAIM_RACES", "3"))
 AT_ONCE = 3
 SEED = int(os.environ.get("RECLAIM_SEED", "0")) or int(time.time())
 WINDOW, GRACE = 6, 6  # seconds

@@ -1,4 +1,4 @@
-"""Orders on a node: `notify` never behind long work, none to another incarnation, none too early."""
+"""Orders on a node: `notify` never behind long work; none too early, none to another life."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import MOST_AT_ONCE, NodeOrders
+from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
@@ -26,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> NodeOrders:
-    sessions = NodeSessions(Config(), "n1", SessionRecords(tmp_path), None)  # type: ignore[arg-type]
+    sessions = NodeSessions(Config(), "n1", SessionRecords(tmp_path), NodeSamples(Config))
     sessions.sessions[7] = NodeSession(
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
