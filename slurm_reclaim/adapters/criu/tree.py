@@ -15,7 +15,7 @@ from slurm_reclaim.adapters.criu import command, images
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe, node_needs
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
-from slurm_reclaim.adapters.proc import blockers, sockets, steps, terminals, tree
+from slurm_reclaim.adapters.proc import blockers, repair, sockets, steps, terminals, tree
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed, Unavailable
@@ -201,12 +201,14 @@ class SessionTree:
     def resume(self) -> None:
         """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
         self._frozen = []
-        stopped = set(self._session.stopped)
-        frozen = [p for p in self._members() if p.state in "Tt" and p.inner not in stopped]
+        stopped, members = set(self._session.stopped), self._members()
+        repair.end(members)
+        frozen = [p for p in members if p.state in "Tt" and p.inner not in stopped]
         tree.signal_all(frozen, signal.SIGCONT)
 
     def kill(self) -> None:
         self._frozen = []
+        repair.end(self._members())
         if not tree.kill_all(self._session.init):
             left = [str(p) for p in self._members() if p.state not in "ZX"]
             raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")

@@ -1,0 +1,76 @@
+"""Sockets that a dump leaves in repair mode, as CRIU does it to them."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from slurm_reclaim.adapters.proc import repair, tree
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="TCP_REPAIR needs CAP_NET_ADMIN")
+ON = (socket.IPPROTO_TCP, 19, 1)
+# Connects, is put into repair mode by a descriptor it inherits a copy of, and then writes.
+CLIENT = """
+import socket, sys
+mine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+mine.setsockopt(socket.IPPROTO_TCP, 19, 1)
+print("in repair", flush=True)
+for line in sys.stdin:
+    mine.sendall(line.encode())
+"""
+
+
+@pytest.fixture
+def pair():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        client = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, port],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        peer, _ = server.accept()
+        peer.settimeout(10)
+        assert client.stdout.readline() == "in repair\n"
+        yield client, peer
+        client.kill()
+        client.wait()
+        client.stdin.close()
+        client.stdout.close()
+        peer.close()
+
+
+def test_what_a_continued_tree_writes_arrives(pair):
+    client, peer = pair
+    assert repair.end([tree.read(client.pid)]) == 1
+    client.stdin.write("hello\n")
+    client.stdin.flush()
+    assert peer.recv(100) == b"hello\n"
+    assert repair.end([tree.read(client.pid)]) == 0, "only once"
+
+
+def test_the_other_side_of_a_killed_tree_is_told(pair):
+    client, peer = pair
+    repair.end([tree.read(client.pid)])
+    client.kill()
+    client.wait()
+    assert peer.recv(100) == b""
+
+
+def test_the_other_side_is_not_told_without(pair):
+    """Why all this is needed; should a kernel ever change it, this module may go."""
+    client, peer = pair
+    client.kill()
+    client.wait()
+    peer.settimeout(1)
+    with pytest.raises(TimeoutError):
+        peer.recv(100)
+
+
+def test_processes_that_are_gone_are_left_out(pair):
+    client, _ = pair
+    gone = tree.read(client.pid)
+    client.kill()
+    client.wait()
+    assert repair.end([gone]) == 0
