@@ -70,3 +70,8 @@ def _restart(lab: Lab, nodes: tuple[str, ...]) -> None:
     lab.restart_daemon("ctl", "reclaimd")
     for node in nodes:
         lab.restart_daemon(node, "reclaim-agent")
+    # Tests answer more warnings than any site's owners: the usual limits would pull it.
+    lab.wait(
+        "reclaimd to answer",
+        lambda: lab.exec("ctl", "reclaim", "brake", "--release", check=False).returncode == 0,
+    )

@@ -208,7 +208,7 @@ class SessionTree:
 
     def kill(self) -> None:
         self._frozen = []
-        repair.end(self._members())
+        repair.cut(self._members())
         if not tree.kill_all(self._session.init):
             left = [str(p) for p in self._members() if p.state not in "ZX"]
             raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from ipaddress import ip_address
 
 from slurm_reclaim.adapters.proc.tree import PROC, Process
 
@@ -21,40 +23,71 @@ _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def end(processes: Iterable[Process]) -> int:
-    """Switch it off on every socket of these processes; how many had it on. Needs CAP_NET_ADMIN.
-    What has ended meanwhile is left out."""
+    """Before the tree goes on: switch it off on every socket of these processes; how many had it
+    on. Needs CAP_NET_ADMIN. What has ended meanwhile is left out."""
+    return sum(map(_switch_off, _in_repair(processes)))
+
+
+def cut(processes: Iterable[Process]) -> int:
+    """Before the tree is killed: have its end reset its connections to elsewhere; how many. Those
+    within the host stay in repair mode: they go without a trace, and leave no port in TIME_WAIT
+    that the restored tree would find taken."""
+    return sum(map(_reset_when_closed, _in_repair(processes)))
+
+
+def _in_repair(processes: Iterable[Process]) -> Iterator[socket.socket]:
+    """Each socket once, as a descriptor of ours that is closed when the next is asked for."""
     seen: set[str] = set()
-    count = 0
     for process in processes:
-        with suppress(OSError):
+        try:
             pidfd = os.pidfd_open(process.pid)
-            try:
-                count += _end_of(process.pid, pidfd, seen)
-            finally:
-                os.close(pidfd)
-    return count
+        except OSError:
+            continue
+        try:
+            yield from _of(process.pid, pidfd, seen)
+        except OSError:
+            continue
+        finally:
+            os.close(pidfd)
 
 
-def _end_of(pid: int, pidfd: int, seen: set[str]) -> int:
+def _of(pid: int, pidfd: int, seen: set[str]) -> Iterator[socket.socket]:
     base = PROC / str(pid) / "fd"
-    count = 0
     for name in os.listdir(base):
-        with suppress(OSError):
+        try:
             target = os.readlink(base / name)
-            if not target.startswith("socket:[") or target in seen:
-                continue
-            seen.add(target)
-            fd = _syscall(_PIDFD_GETFD, pidfd, int(name), 0)
-            if fd >= 0:
-                with socket.socket(fileno=fd) as mine:
-                    count += _switch_off(mine)
-    return count
+        except OSError:
+            continue
+        if not target.startswith("socket:[") or target in seen:
+            continue
+        seen.add(target)
+        fd = _syscall(_PIDFD_GETFD, pidfd, int(name), 0)
+        if fd >= 0:
+            with socket.socket(fileno=fd) as mine:
+                if _has_it_on(mine):
+                    yield mine
+
+
+def _has_it_on(mine: socket.socket) -> bool:
+    if mine.family not in (socket.AF_INET, socket.AF_INET6) or mine.proto != socket.IPPROTO_TCP:
+        return False
+    try:
+        return bool(mine.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR))
+    except OSError:
+        return False
 
 
 def _switch_off(mine: socket.socket) -> bool:
-    if mine.family not in (socket.AF_INET, socket.AF_INET6) or mine.proto != socket.IPPROTO_TCP:
-        return False
-    if not mine.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR):
-        return False
-    mine.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF)
-    return True
+    with suppress(OSError):
+        mine.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF)
+        return True
+    return False
+
+
+def _reset_when_closed(mine: socket.socket) -> bool:
+    with suppress(OSError, ValueError):
+        here, there = (ip_address(end[0]) for end in (mine.getsockname(), mine.getpeername()))
+        if here != there and not there.is_loopback:
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return _switch_off(mine)
+    return False
