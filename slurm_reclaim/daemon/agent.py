@@ -48,6 +48,8 @@ class Agent:
         self._alive = alive
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._silent = False
+        # Of their own: those of the loop may all be busy with what hangs or takes long.
+        self._aside = ThreadPoolExecutor(1, "reports")
 
     async def run(self) -> None:
         await asyncio.gather(self._sampling(), self._reporting(), self._ordering())
@@ -103,13 +105,17 @@ class Agent:
             pass
 
     async def _report(self) -> None:
+        loop = asyncio.get_running_loop()
+        facts = await loop.run_in_executor(self._aside, self._facts.facts)
+        sessions = await loop.run_in_executor(self._aside, self._sessions.reports)
         events = tuple(self._sessions.events[:MOST_EVENTS])
         report = Report(
             node=self._sessions.node,
             boot_id=self._boot,
+            # Last: the controller takes what passes until it hears this for a wrong clock.
             at=time.time(),
-            facts=await asyncio.to_thread(self._facts.facts),
-            sessions=await asyncio.to_thread(self._sessions.reports),
+            facts=facts,
+            sessions=sessions,
             results=tuple(self._orders.results.values()),
             events=events,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 # Dumps at once on one node: more would only share the same disk and keep each tree frozen longer.
 MOST_AT_ONCE = 2
+# An idle session that has to wait for others for longer than this is not hibernated: only its
+# terminals and kernels are looked at again, not all that made it idle.
+LONGEST_WAIT = 30.0  # seconds
 
 
 class NodeOrders:
@@ -78,7 +82,10 @@ class NodeOrders:
         if order.verb is Verb.NOTIFY:
             return await self._notify(order, session)
         await self._until_recovered(session)
+        asked = time.monotonic()
         async with self._room:
+            if why := self._overtaken(order, session, time.monotonic() - asked):
+                return self._result(order, Outcome.CANCELLED, why)
             if session.job_id in self._sessions.busy:
                 return self._result(order, Outcome.REFUSED, "the session is being worked on")
             self._sessions.busy.add(session.job_id)
@@ -98,6 +105,18 @@ class NodeOrders:
             and self._sessions.get(session.job_id) is session
         ):
             await asyncio.sleep(0.1)
+
+    def _overtaken(self, order: Order, session: NodeSession, waited: float) -> str:
+        """Why a hibernation is not begun any more that had to wait for others; "" where it is."""
+        if order.verb is not Verb.HIBERNATE or session.living is not Living.RUNNING:
+            return ""
+        if self._sessions.get(order.job_id) is not session:
+            return "the session has ended"
+        if session.cancelled:
+            return session.cancelled
+        if order.cancel_on_activity and waited > LONGEST_WAIT:
+            return f"it waited {waited:.0f} s for others; whether it is still idle is not known"
+        return ""
 
     async def _notify(self, order: Order, session: NodeSession) -> Result:
         """Waits for nobody: a warning must not queue behind other sessions' dumps."""

@@ -39,7 +39,8 @@ Key = tuple[int, int, int]
 @dataclass(slots=True)
 class Gauge:
     """A meter and what it said last. `answered`: the pass whose question that was; `names` its
-    signals; `busy` while a thread is in it; `began` monotonic seconds of its last reading."""
+    signals, where it left them out those it may speak of (the meter's `signals`); `busy` while a
+    thread is in it; `began` monotonic seconds of its last reading."""
 
     meter: Meter
     busy: bool = False
@@ -174,7 +175,8 @@ class NodeSamples:
                 gauge.busy = False
                 if readings is not None:
                     gauge.began, gauge.answered = now, number
-                    gauge.readings, gauge.held, gauge.names = readings, held, tuple(readings)
+                    gauge.readings, gauge.held = readings, held
+                    gauge.names = tuple(readings) or getattr(gauge.meter, "signals", ())
 
     def ended(self, thread: _Worker) -> None:
         with self._lock:

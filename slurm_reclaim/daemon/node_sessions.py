@@ -14,13 +14,12 @@ from contextlib import suppress
 from slurm_reclaim.adapters.criu.tree import SessionTree
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.proc import terminals, tree
-from slurm_reclaim.adapters.proc.census import FRESH, OLD
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_meters import census
 from slurm_reclaim.daemon.node_samples import NodeSamples
-from slurm_reclaim.errors import AgentUnavailable, Unavailable
+from slurm_reclaim.errors import AgentUnavailable
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, SessionReport
@@ -194,10 +193,10 @@ def _size(session: NodeSession, measured: bool) -> tuple[int, int]:
     """How many processes the session has, and the bytes of memory that its job holds. While it is
     not `measured` its processes come and go."""
     known = census(session)
-    try:
-        known.members(OLD if measured else FRESH)
-    except Unavailable:
-        return 0, 0
+    if not (measured and known.inside):
+        # Not by the census: it reads command lines, which a process that hangs can hold up, and
+        # this is the thread of all sessions' reports.
+        return len(tree.members(session.init)), known.memory()
     return len(known.inside), known.memory()
 
 

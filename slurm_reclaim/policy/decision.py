@@ -9,6 +9,9 @@ from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.words import span
 from slurm_reclaim.policy.terms import Terms
 
+# Evidence that reaches further into the future than this was measured by a clock put back since.
+AHEAD = 10.0  # seconds
+
 
 class Standing(str, Enum):
     """`unknown`: the clock stands still; `active`: in use until just now; `quiet`: the clock runs;
@@ -38,6 +41,8 @@ def decide(evidence: Evidence | None, terms: Terms, now: float, silent_after: fl
     """`silent_after`: evidence older than this many seconds is stale, which is unknown."""
     if evidence is None or not evidence.readings:
         return Decision(Standing.UNKNOWN, 0.0, 0.0, "nothing has been measured yet")
+    if evidence.until - now > AHEAD:
+        return Decision(Standing.UNKNOWN, evidence.quiet, 0.0, "a clock was put back meanwhile")
     if now - evidence.until > silent_after:
         age = span(now - evidence.until)
         return Decision(Standing.UNKNOWN, evidence.quiet, 0.0, f"nothing was measured for {age}")

@@ -7,7 +7,7 @@ something is unknown, and starts anew where that lasts for longer than the allow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_reclaim.model.evidence import Evidence, Recent
 from slurm_reclaim.model.sample import Sample, Signal
@@ -38,9 +38,10 @@ def begin(at: float) -> Evidence:
 
 
 def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
-    """The evidence after one more sample. One that is older than what is known changes nothing."""
+    """The evidence after one more sample. Of one that is older than what is known only uses
+    count."""
     if sample.at <= before.until:
-        return before
+        return _late(before, sample, by.floors)
     readings, now, since = sample.readings, sample.at, before.since
     recent = _recent(before.recent, sample)
     averages = _averages(recent)
@@ -89,6 +90,32 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
         averages=averages,
         used=before.used if used is None else used,
         recent=recent,
+    )
+
+
+def _late(before: Evidence, sample: Sample, floors: Mapping[str, float]) -> Evidence:
+    """A report that was long on its way makes its node look behind, and its samples later than they
+    were; those of the next report then overlap with them. A repeated one says nothing new."""
+    use_at, use_by, use_what = before.active_at, before.active_by, before.active_what
+    for name, reading in sample.readings.items():
+        value, at = reading.value or 0.0, reading.last
+        if at > sample.at:
+            at = 0.0
+        if name in AVERAGED:
+            value *= min(1.0, sample.seconds / AVERAGE_OVER)
+        if value > 0.0 and value >= floors.get(name, 1.0) and (at <= 0.0 or name != _TERMINAL):
+            at = sample.at
+        if at > before.since and at > use_at:
+            use_at, use_by, use_what = at, name, reading.what
+    if use_at <= before.active_at:
+        return before
+    return replace(
+        before,
+        active_at=use_at,
+        active_by=use_by,
+        active_what=use_what,
+        quiet=min(before.quiet, before.until - use_at),
+        used={**before.used, use_by: max(use_at, before.used.get(use_by, 0.0))},
     )
 
 

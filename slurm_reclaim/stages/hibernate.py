@@ -35,11 +35,13 @@ async def hibernate(desk: Desk, session: Session, reason: str) -> Session:
     return give_order(desk, session, order, Fact.HIBERNATE_ASKED, reason)
 
 
-async def hibernate_idle(desk: Desk, session: Session, reason: str, until: float) -> Session:
+def hibernate_idle(desk: Desk, session: Session, reason: str, until: float) -> Session:
     """The warning ran out: hibernate it unless it was used after `until` (Unix seconds of our
-    clock), which its agent sees before and after the freeze (S5). Raises Refused, Unavailable."""
-    heard = await see_that_it_can(desk, session)
-    since = until + clock_ahead(heard.report.at, heard.at)
+    clock), which its agent sees before and after the freeze (S5). Call after `see_that_it_can`.
+    Raises Unavailable."""
+    heard, _ = _attached(desk, session)
+    # Not later than its agent's own last word, whatever the clocks say.
+    since = min(until + clock_ahead(heard.report.at, heard.at), heard.report.at)
     order = replace(
         _order(session, reason, since=since),
         cancel_on_activity=True,

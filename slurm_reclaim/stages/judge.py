@@ -9,7 +9,7 @@ from slurm_reclaim.model.order import Living, Report, SessionReport
 from slurm_reclaim.model.sample import Reading, Sample
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.policy import guards, terms
-from slurm_reclaim.policy.decision import Decision, decide
+from slurm_reclaim.policy.decision import AHEAD, Decision, decide
 from slurm_reclaim.policy.idleness import begin, fold
 from slurm_reclaim.policy.terms import Subject, Terms
 from slurm_reclaim.stages.desk import Desk
@@ -19,22 +19,42 @@ from slurm_reclaim.stages.desk import Desk
 TERMS_HOLD, UNTIMED_HOLD = 30.0, 600.0  # seconds
 # Clocks of hosts that differ by less than this are taken as the same.
 SAME_CLOCK = 2.0  # seconds
+# What no agent measures: a sample with any of it is none.
+_MOST_SECONDS, _MOST_READINGS, _MOST_VALUE = 86_400.0, 64, 1e18
 
 
 def take_samples(desk: Desk, report: Report, told: SessionReport, session: Session) -> None:
-    """Fold what an agent measured of a running session into its evidence."""
+    """Fold what the session's own agent measured while it runs into its evidence."""
     if told.living is not Living.RUNNING or told.restarts != session.restarts:
         return
-    ahead = clock_ahead(report.at, desk.clock.now())
+    if report.node != session.node:
+        return
+    now = desk.clock.now()
+    ahead = clock_ahead(report.at, now)
     by = terms_of(desk, session).yardstick
     evidence = desk.evidence.get(session.id)
+    if evidence is not None and evidence.until > now + AHEAD:
+        # Our clock was put back: all that is measured now would pass for older than this.
+        evidence = None
+        del desk.evidence[session.id]
     for sample in told.samples:
+        if not _plausible(sample):
+            continue
         sample = _shifted(sample, ahead) if ahead else sample
+        if sample.at > now + SAME_CLOCK:
+            continue  # its node's clock was put back since
         if evidence is None and sample.began < session.started:
             continue  # of the life before
         evidence = fold(begin(sample.began) if evidence is None else evidence, sample, by)
     if evidence is not None:
         desk.evidence[session.id] = evidence
+
+
+def _plausible(sample: Sample) -> bool:
+    if not (0 < sample.seconds <= _MOST_SECONDS and len(sample.readings) <= _MOST_READINGS):
+        return False
+    values = (reading.value for reading in sample.readings.values())
+    return all(value is None or 0 <= value <= _MOST_VALUE for value in values)
 
 
 def clock_ahead(reported: float, now: float) -> float:
@@ -54,7 +74,11 @@ def _shifted(sample: Sample, ahead: float) -> Sample:
 def terms_of(desk: Desk, session: Session) -> Terms:
     now = desk.clock.now()
     held = desk.terms.get(session.id)
-    if held is not None and held[0] > now and held[1] is desk.settings.config:
+    if (
+        held is not None
+        and now < held[0] <= now + UNTIMED_HOLD  # later: our clock was put back
+        and held[1] is desk.settings.config
+    ):
         return held[2]
     found = terms.terms(desk.settings.config, subject_of(desk, session), now)
     hold = TERMS_HOLD if terms.timed(desk.settings.config) else UNTIMED_HOLD

@@ -43,30 +43,42 @@ async def idle(desk: Desk, session: Session) -> None:
 
 async def warned(desk: Desk, session: Session) -> None:
     """WARNED: until the deadline, and then."""
-    warning = session.warned
-    decision, terms = judge(desk, session)
-    if warning is None or await _taken_back(desk, session, decision, terms):
-        return
-    now = desk.clock.now()
-    evidence = desk.evidence.get(session.id)
-    if decision.standing is not Standing.IDLE or now < warning.deadline or evidence is None:
-        return
-    if evidence.until < warning.deadline:
-        return  # idle until the deadline is what must be known, not until shortly before (S4)
-    if desk.view.started > warning.deadline:
-        # Nobody was there at the deadline: what it said is stale, and its owner is told anew.
-        await back(desk, session, Fact.WITHDRAWN, "the controller was away at the deadline")
-        return
-    if why := room.full(desk, session):
-        desk.note(session.id, "waits-for-room", why)
+    if await _due(desk, session) is None:
         return
     try:
-        await hibernate_idle(desk, session, decision.reason, evidence.until)
+        await see_that_it_can(desk, session)
+        # Slurm took its time: a use or the brake may have come meanwhile (S5).
+        session = desk.sessions[session.id]
+        if (due := await _due(desk, session)) is not None:
+            hibernate_idle(desk, session, *due)
     except AgentUnavailable as error:
         desk.note(session.id, "waits-for-agent", error.message)
     except Refused as refusal:
         reason = refusal.message
         await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
+
+
+async def _due(desk: Desk, session: Session) -> tuple[str, float] | None:
+    """Why it is to be hibernated now, and until when it is known to be idle (Unix seconds); None
+    where it is not. Nothing was awaited where it is."""
+    warning = session.warned
+    decision, terms = judge(desk, session)
+    if warning is None or await _taken_back(desk, session, decision, terms):
+        return None
+    now = desk.clock.now()
+    evidence = desk.evidence.get(session.id)
+    if decision.standing is not Standing.IDLE or now < warning.deadline or evidence is None:
+        return None
+    if evidence.until < warning.deadline:
+        return None  # idle until the deadline must be known, not until shortly before (S4)
+    if desk.view.started > warning.deadline:
+        # Nobody was there at the deadline: what it said is stale, and its owner is told anew.
+        await back(desk, session, Fact.WITHDRAWN, "the controller was away at the deadline")
+        return None
+    if why := room.full(desk, session):
+        desk.note(session.id, "waits-for-room", why)
+        return None
+    return decision.reason, evidence.until
 
 
 async def back(desk: Desk, session: Session, fact: Fact, reason: str, **change: Any) -> Session:

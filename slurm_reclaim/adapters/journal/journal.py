@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -134,10 +134,12 @@ class SqlJournal:
     def evidence(self) -> Mapping[SessionId, Evidence]:
         with self._reading() as connection:
             rows = connection.execute(select(tables.evidence)).all()
-        return {
-            parse_session_id(row.session): msgspec.json.decode(row.body, type=Evidence)
-            for row in rows
-        }
+        found = {}
+        for row in rows:
+            # Of another version, or with a number that JSON has no word for: measured anew.
+            with suppress(msgspec.MsgspecError):
+                found[parse_session_id(row.session)] = msgspec.json.decode(row.body, type=Evidence)
+        return found
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         c = tables.intents.c

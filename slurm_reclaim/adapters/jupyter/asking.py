@@ -179,7 +179,7 @@ def _parsed(raw: bytes) -> Sequence[KernelState]:
     try:
         answer.begin()
         body = answer.read()
-    except (http.client.HTTPException, ValueError, OSError):
+    except (http.client.HTTPException, ValueError, OverflowError, OSError):
         raise NoAnswer("it does not speak HTTP") from None
     if answer.status in (401, 403):
         raise Refused(str(answer.status))

@@ -39,6 +39,9 @@ class JupyterMeter:
     """Can be read at any time by any thread: a reading says how things are now, so one more between
     two others, right before a dump, takes nothing from them."""
 
+    # What it may speak of, also where it has nothing to say yet.
+    signals = (Signal.JUPYTER.value,)
+
     def __init__(self, session: NodeSession) -> None:
         self._session = session
         self._finder = Finder(session.init)

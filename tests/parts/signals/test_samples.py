@@ -321,3 +321,16 @@ def test_after_settle_nothing_more_is_asked_in_the_same_pass():
     hanging.free.set()
     passing.join()
     assert len(after.asked) == 1
+
+
+def test_a_meter_that_had_nothing_to_say_and_hangs_is_unknown():
+    """A Jupyter server may have been started since."""
+    meter = Hanging()
+    meter.signals = (JUPYTER,)
+    world, one = World(Steady(), meter, limit=0.2), session()
+    first = meter.read
+    meter.read = lambda seconds: {} if not meter.asked and first(seconds) else first(seconds)
+    for _ in range(3):
+        world.take(one)
+    meter.free.set()
+    assert [s.readings[JUPYTER].value for s in world.of(one)] == [None, None]

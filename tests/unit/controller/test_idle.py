@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from slurm_reclaim.config.schema import Config, Idle, Limits, Notices, Rule
 from slurm_reclaim.errors import BadRequest, NotPermitted
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.lifecycle import State
-from slurm_reclaim.model.order import Outcome
+from slurm_reclaim.model.order import Outcome, Report
 from slurm_reclaim.model.sample import Reading
-from slurm_reclaim.stages import requests
+from slurm_reclaim.stages import observe, requests
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import QUIET, World
 
@@ -227,8 +228,6 @@ async def test_keep_after_the_commit_restores_in_place(life: Any) -> None:
 
 
 def _report(one: Life) -> Any:
-    from slurm_reclaim.stages import observe
-
     return observe.take_report(one.stand.desk, one.world.report(one.node))
 
 
@@ -476,3 +475,78 @@ async def test_owners_hibernate_wins_over_a_warning(life: Any) -> None:
 
 def test_the_quiet_readings_are_all_that_is_required() -> None:
     assert set(QUIET) == {"cpu", "io", "network", "terminal"}
+
+
+async def standing(one: Life) -> str:
+    return (await requests.explain(one.stand.desk, one.stand.alice, "7")).standing
+
+
+async def test_a_clock_that_was_put_back_makes_nobody_idle(life: Any) -> None:
+    one = await life(mode="shadow").start()
+    await one.pass_time(900)
+    assert await standing(one) == "idle"
+    one.world.time -= 3600
+    one.node.trees[7].measured = one.world.time
+    one.node.readings["cpu"] = Reading(4.0)
+    await one.pass_time(30)
+    assert await standing(one) == "unknown"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: replace(r, node="n2"),
+        lambda r: with_sample(r, at=r.at + 86_400),
+        lambda r: with_sample(r, seconds=-10.0),
+        lambda r: with_sample(r, readings={"cpu": Reading(1e300)}),
+        lambda r: with_sample(r, readings={f"s{n}": Reading(0.0) for n in range(1000)}),
+    ],
+)
+async def test_what_no_agent_of_the_session_can_have_measured_is_left_out(
+    life: Any, spoil: Any
+) -> None:
+    one = await life().start()
+    await one.pass_time(100)
+    before = dict(one.stand.desk.evidence)
+    one.world.time += 10
+    observe.take_report(one.stand.desk, spoil(one.world.report(one.node)))
+    assert one.stand.desk.evidence == before
+
+
+def with_sample(report: Report, **changes: Any) -> Report:
+    (told,) = report.sessions
+    (sample,) = told.samples
+    return replace(report, sessions=(replace(told, samples=(replace(sample, **changes),)),))
+
+
+async def test_a_use_while_slurm_was_asked_takes_the_warning_back(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm may take half a minute to answer; the agent alone would not see this use (S5)."""
+    one = await life().warned()
+    deadline, detail = one.stand.session().warned.deadline, one.world.detail
+    used = []
+
+    async def slow(job_id: int) -> Any:
+        if one.world.time > deadline and not used:
+            used.append(one.world.time)
+            one.node.readings["network"] = Reading(1e9)
+            one.world.time += 20
+            _report(one)
+        return await detail(job_id)
+
+    monkeypatch.setattr(one.world, "detail", slow)
+    await one.pass_time(GRACE + 60)
+    assert used
+    assert one.state is State.ACTIVE
+    assert "deadline-passed" not in one.kinds()
+
+
+async def test_what_the_agent_saw_in_use_is_idle_no_more(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.CANCELLED
+    while "deadline-passed" not in one.kinds():
+        await one.stand.turn()
+    await one.stand.until(State.ACTIVE)
+    await one.pass_time(WINDOW / 2)
+    assert one.kinds().count("idle-confirmed") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from slurm_reclaim.adapters.journal.lock import take_lock
 from slurm_reclaim.errors import ConfigError, IllegalTransition, Refused, StoreUnavailable
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.session import Saved, Session
@@ -151,3 +153,11 @@ def test_the_lock_of_a_killed_controller_is_free(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         take_lock(open_engine("", str(tmp_path)))
     lock.release()
+
+
+def test_evidence_that_can_not_be_read_is_measured_anew(journal: SqlJournal) -> None:
+    """JSON has no word for infinity."""
+    other = replace(ID, job_id=8)
+    good = Evidence(1.0, 2.0)
+    journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good})
+    assert journal.evidence() == {other: good}

@@ -115,3 +115,10 @@ def test_history_counts_only_what_policy_began() -> None:
     assert history.counts(0) == {"hibernated": 1, "failed": 1, "ran_out": 2, "kept": 1}
     assert history.counts(6) == {"hibernated": 0, "failed": 1, "ran_out": 0, "kept": 1}
     assert history.begun(2) == 1
+
+
+def test_evidence_of_the_future_is_unknown() -> None:
+    """A clock that was put back: nothing newer would ever count until it is where it was."""
+    known = Evidence(since=0.0, until=10_000.0, quiet=9_000.0, readings={"cpu": Reading(0.0)})
+    assert decide(known, TERMS, 10_000.0, 60.0).standing is Standing.IDLE
+    assert decide(known, TERMS, 9_000.0, 60.0).standing is Standing.UNKNOWN

@@ -181,3 +181,14 @@ def test_merging_keeps_the_latest_use_and_what_is_unknown() -> None:
         sample(START + 20, terminal=Reading(None, last=0.0, what="gone")),
     ]
     assert merge(parts).readings["terminal"] == Reading(None, START + 5, "gone")
+
+
+def test_a_use_in_a_sample_that_came_late_counts() -> None:
+    before = run(quiet(START, START + 300))
+    late = fold(before, sample(START + 290, gpu=50.0), BY)
+    assert (late.active_at, late.active_by, late.quiet) == (START + 290, "gpu", 10)
+    assert (late.until, late.used) == (START + 300, {"gpu": START + 290})
+    assert fold(late, sample(START + 290, gpu=50.0), BY) == late
+    assert fold(before, sample(START + 290, cpu=0.06), BY) == before, "housekeeping"
+    assert fold(before, sample(START + 290, cpu=0.6), BY).quiet == 10
+    assert fold(before, sample(START + 290, terminal=Reading(1.0, START + 250)), BY).quiet == 50
