@@ -35,6 +35,7 @@ SAID = {
     "silence": b"",
     "continues": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
     "short": b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n[]",
+    "huge": b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n[]",
     "headers": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000 + b"\r\n[]",
 }
 

@@ -65,6 +65,7 @@ def test_no_use_in_the_future(session: Session) -> None:
         ("continues", "does not speak HTTP"),
         ("short", "does not speak HTTP"),
         ("headers", "does not speak HTTP"),
+        ("huge", "does not speak HTTP"),
         ("silence", "hangs up"),
         ("mute", "no answer"),
         ("drip", "no answer"),

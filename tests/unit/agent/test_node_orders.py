@@ -13,6 +13,7 @@ import pytest
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon import node_orders
 from slurm_reclaim.daemon.node_orders import MOST_AT_ONCE, NodeOrders
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
@@ -90,3 +91,44 @@ async def test_an_order_that_comes_back_waits_for_the_recovery(orders: NodeOrder
             break
         await asyncio.sleep(0.02)
     assert orders.results["again"].outcome is Outcome.DONE
+
+
+def begun(orders: NodeOrders) -> list[Order]:
+    """The long work that is begun, which is not done here."""
+    found: list[Order] = []
+
+    async def note(order: Order, session: NodeSession) -> Result:
+        found.append(order)
+        return orders._result(order, Outcome.DONE, "begun")
+
+    orders._long_work = note  # type: ignore[method-assign]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda o: None, "it waited 0 s for others; whether it is still idle is not known"),
+        (lambda o: setattr(o._sessions.get(7), "cancelled", "kept"), "kept"),
+        (lambda o: o._sessions.sessions.clear(), "the session has ended"),
+    ],
+)
+async def test_an_idle_session_that_waited_for_others_is_not_hibernated(
+    orders: NodeOrders, monkeypatch: pytest.MonkeyPatch, spoil: Any, reason: str
+) -> None:
+    monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.05)
+    work = begun(orders)
+    for _ in range(MOST_AT_ONCE):
+        await orders._room.acquire()
+    asyncio.get_running_loop().call_later(0.2, orders._room.release)
+    asyncio.get_running_loop().call_later(0.1, spoil, orders)
+    result = await carried_out(orders, verb=Verb.HIBERNATE, cancel_on_activity=True)
+    assert (result.outcome, result.reason, work) == (Outcome.CANCELLED, reason, [])
+
+
+async def test_what_its_owner_asked_for_waits(
+    orders: NodeOrders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.0)
+    begun(orders)
+    assert (await carried_out(orders, verb=Verb.HIBERNATE)).outcome is Outcome.DONE
