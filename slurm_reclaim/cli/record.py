@@ -15,6 +15,7 @@ from slurm_reclaim.cli.app import App, pass_app, patiently
 from slurm_reclaim.config.units import parse_duration
 from slurm_reclaim.errors import TraceError
 from slurm_reclaim.model.trace import Entry, Header, Measured, Recorded
+from slurm_reclaim.model.words import clock
 
 WAIT = 10.0  # seconds reclaimd holds a question open
 PATIENCE = 300.0  # seconds without reclaimd; longer and the recording ends
@@ -64,7 +65,7 @@ class Recorder:
 
     async def run(self, controller: ControllerClient, put: Put, until: float) -> None:
         began = await controller.get("/v1/samples", Recorded)
-        put((Header(began.cluster, f"recorded {time.strftime('%Y-%m-%d %H:%M')}"),))
+        put((Header(began.cluster, f"recorded {clock(time.time())}"),))
         number = began.last
         while (left := until - time.monotonic()) > 0:
             query = urlencode({"after": number, "wait": max(1, round(min(WAIT, left)))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -70,11 +70,3 @@ class Delivery:
     to: str = ""
     error: str = ""
     at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What became of one notice."""
-
-    notice: str
-    deliveries: tuple[Delivery, ...] = field(default_factory=tuple)

@@ -58,6 +58,30 @@ def decide(evidence: Evidence | None, terms: Terms, now: float, silent_after: fl
     return Decision(Standing.QUIET, evidence.quiet, due, quiet)
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a warning is taken back; `used`: somebody was there after all."""
+
+    used: bool
+    reason: str
+
+
+def doubt(
+    evidence: Evidence | None, decision: Decision, since: float, due: float, gap: float, now: float
+) -> Doubt | None:
+    """Of a session that was found idle at `since` and is to be hibernated at `due` (Unix seconds).
+    What is unknown only makes it wait, until `gap` seconds after it was due."""
+    if evidence is not None and evidence.active_at > since:
+        what = f"{evidence.active_by} {evidence.active_what}".strip()
+        return Doubt(True, f"in use again: {what}")
+    if decision.standing in (Standing.ACTIVE, Standing.QUIET):
+        # The clock was set back though no use was seen: by a gap, or by longer windows.
+        return Doubt(False, f"idle no more: {decision.reason}")
+    if decision.standing is Standing.UNKNOWN and now > due + gap:
+        return Doubt(False, decision.reason)
+    return None
+
+
 def _blind(evidence: Evidence) -> str:
     parts = []
     for name in evidence.blind:

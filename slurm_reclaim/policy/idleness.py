@@ -37,6 +37,11 @@ def begin(at: float) -> Evidence:
     return Evidence(since=at, until=at)
 
 
+def idle_span(evidence: Evidence) -> float:
+    """A name for this span of idleness: when it began at the earliest."""
+    return max(evidence.active_at, evidence.since)
+
+
 def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
     """The evidence after one more sample. Of one that is older than what is known only uses
     count."""

@@ -20,13 +20,12 @@ from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.trace import Entry, Header, Label, Measured, Return, Watched
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.policy import guards
-from slurm_reclaim.policy.decision import Decision, Standing, decide
-from slurm_reclaim.policy.idleness import begin, fold
+from slurm_reclaim.policy.decision import Decision, Standing, decide, doubt
+from slurm_reclaim.policy.idleness import begin, fold, idle_span
 from slurm_reclaim.policy.limits import Load, Tally, brake, full
-from slurm_reclaim.policy.terms import Subject, Terms, gpu_count, terms, timed
+from slurm_reclaim.policy.terms import TERMS_HOLD, Subject, Terms, gpu_count, terms, timed
 
 HIBERNATION_LASTS = 60.0  # seconds that one is taken to be at work
-TERMS_HOLD = 30.0  # seconds; as the controller's
 
 
 class Kind(str, Enum):
@@ -159,7 +158,7 @@ class Replay:
     ) -> None:
         if self._guard(seat, held, now) is not None:
             return
-        span = max(evidence.active_at, evidence.since)
+        span = idle_span(evidence)
         if seat.watched.blockers:
             seat.cooldown_until = now + self.config.idle.cooldown
             self._act(seat, now, Kind.BLOCKED, "; ".join(seat.watched.blockers), decision)
@@ -174,12 +173,10 @@ class Replay:
     def _warned(
         self, seat: Seat, evidence: Evidence, decision: Decision, held: Terms, now: float
     ) -> None:
-        used = evidence.active_at > seat.warned
-        if used or decision.standing in (Standing.ACTIVE, Standing.QUIET):
-            self._withdraw(seat, decision, now, used=used)
-            return
-        if decision.standing is Standing.UNKNOWN and now > seat.deadline + self.config.idle.gap:
-            self._withdraw(seat, decision, now, used=False)
+        gap = self.config.idle.gap
+        found = doubt(evidence, decision, seat.warned, seat.deadline, gap, now)
+        if found is not None:
+            self._withdraw(seat, decision, now, used=found.used)
             return
         guard = self._guard(seat, held, now)
         if guard is not None:

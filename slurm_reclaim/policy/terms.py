@@ -24,6 +24,8 @@ from slurm_reclaim.policy.cost import weighted
 from slurm_reclaim.policy.idleness import Yardstick
 
 MODES = ("off", "shadow", "prod")
+# Terms that depend on the hour are worked out anew this often.
+TERMS_HOLD = 30.0  # seconds
 # A sweep's time holds for this long, so that what is busy at the hour is caught when it is done.
 SWEEP_LASTS = 1800.0  # seconds
 

@@ -7,9 +7,10 @@ session's steps and requests take turns by its lock.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from slurm_reclaim.config.schema import Config
@@ -19,6 +20,7 @@ from slurm_reclaim.model.history import History
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import Fact, State, follow
 from slurm_reclaim.model.notice import Delivery
+from slurm_reclaim.model.order import Order
 from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.policy.terms import Terms
@@ -146,6 +148,15 @@ class Desk:
         for number, session, kind, _ in self.journal.unsettled():
             if session == str(id) and kind == what:
                 self.journal.settle(number, outcome)
+
+    def intend(self, session: Session, order: Order) -> int:
+        """Journal an order that is to be given to the session's agent; the intent's number."""
+        text = json.dumps({"node": session.node, "order": asdict(order)})
+        return self.journal.intend(session.id, order.verb.value, text)
+
+    def give(self, session: Session, order: Order) -> None:
+        """Order something that changes nothing on the session: intent and order (S7)."""
+        self.orders.give(session.node, self.intend(session, order), order)
 
     def drop_orders(self, id: SessionId, outcome: str) -> None:
         """No agent shall carry out what was ordered for this session any more."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-from dataclasses import asdict, replace
-
 from slurm_reclaim.errors import AgentUnavailable, NotReclaimable, WrongState
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
@@ -14,6 +10,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
+from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import Heard
 from slurm_reclaim.stages.wording import committed_as
 
@@ -31,7 +28,7 @@ async def hibernate(desk: Desk, session: Session, reason: str) -> Session:
         # Its owner, or who may speak for the owner, wants it now.
         session = desk.update(session.id, kept_until=0.0)
     desk.drop_orders(session.id, "overtaken: it is hibernated now")
-    order = _order(session, reason, since=desk.clock.now())
+    order = order_for(session, Verb.HIBERNATE, reason, since=desk.clock.now())
     return give_order(desk, session, order, Fact.HIBERNATE_ASKED, reason)
 
 
@@ -42,8 +39,11 @@ def hibernate_idle(desk: Desk, session: Session, reason: str, until: float) -> S
     heard, _ = _attached(desk, session)
     # Not later than its agent's own last word, whatever the clocks say.
     since = min(until + clock_ahead(heard.report.at, heard.at), heard.report.at)
-    order = replace(
-        _order(session, reason, since=since),
+    order = order_for(
+        session,
+        Verb.HIBERNATE,
+        reason,
+        since=since,
         cancel_on_activity=True,
         optional=tuple(sorted(terms_of(desk, session).yardstick.optional)),
     )
@@ -53,16 +53,7 @@ def hibernate_idle(desk: Desk, session: Session, reason: str, until: float) -> S
 def stop(desk: Desk, session: Session, reason: str) -> Session:
     """HIBERNATING, and its owner says no: the agent is told, and until it has committed the tree
     runs on. Where it has, the session is restored in place (requeue.py)."""
-    order = Order(
-        id=secrets.token_hex(8),
-        verb=Verb.CANCEL,
-        session=str(session.id),
-        job_id=session.id.job_id,
-        restarts=session.restarts,
-        reason=reason,
-    )
-    intent = desk.journal.intend(session.id, order.verb.value, reason)
-    desk.orders.give(session.node, intent, order)
+    desk.give(session, order_for(session, Verb.CANCEL, reason))
     return desk.sessions[session.id]
 
 
@@ -79,22 +70,9 @@ async def see_that_it_can(desk: Desk, session: Session) -> Heard:
     return heard
 
 
-def _order(session: Session, reason: str, since: float) -> Order:
-    return Order(
-        id=secrets.token_hex(8),
-        verb=Verb.HIBERNATE,
-        session=str(session.id),
-        job_id=session.id.job_id,
-        restarts=session.restarts,
-        reason=reason,
-        since=since,
-    )
-
-
 def give_order(desk: Desk, session: Session, order: Order, fact: Fact, reason: str) -> Session:
     """Intent, transition, order, in this order (S7)."""
-    text = json.dumps({"node": session.node, "order": asdict(order)})
-    intent = desk.journal.intend(session.id, order.verb.value, text)
+    intent = desk.intend(session, order)
     after = desk.apply(session.id, fact, reason)
     desk.orders.give(session.node, intent, order)
     return after

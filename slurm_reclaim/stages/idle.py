@@ -11,10 +11,11 @@ from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.model.words import amount, span
 from slurm_reclaim.policy.decision import Decision, Standing
 from slurm_reclaim.policy.guards import Guard
+from slurm_reclaim.policy.idleness import idle_span
 from slurm_reclaim.policy.terms import GPU_SIGNALS, Terms
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk, Details
-from slurm_reclaim.stages.judge import guard_of, idle_span, judge, vram_held
+from slurm_reclaim.stages.judge import guard_of, judge, vram_held
 
 
 def step(desk: Desk, session: Session) -> None:

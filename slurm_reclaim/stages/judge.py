@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.order import Living, Report, SessionReport
 from slurm_reclaim.model.sample import Reading, Sample
 from slurm_reclaim.model.session import Session
@@ -14,9 +13,8 @@ from slurm_reclaim.policy.idleness import begin, fold
 from slurm_reclaim.policy.terms import Subject, Terms
 from slurm_reclaim.stages.desk import Desk
 
-# Terms may depend on the hour and cost pattern matching: worked out anew this often, and where
-# nothing looks at the clock less often.
-TERMS_HOLD, UNTIMED_HOLD = 30.0, 600.0  # seconds
+# Where nothing looks at the clock, terms are worked out anew less often than terms.TERMS_HOLD.
+UNTIMED_HOLD = 600.0  # seconds
 # Clocks of hosts that differ by less than this are taken as the same.
 SAME_CLOCK = 2.0  # seconds
 # What no agent measures: a sample with any of it is none.
@@ -81,7 +79,7 @@ def terms_of(desk: Desk, session: Session) -> Terms:
     ):
         return held[2]
     found = terms.terms(desk.settings.config, subject_of(desk, session), now)
-    hold = TERMS_HOLD if terms.timed(desk.settings.config) else UNTIMED_HOLD
+    hold = terms.TERMS_HOLD if terms.timed(desk.settings.config) else UNTIMED_HOLD
     desk.terms[session.id] = (now + hold, desk.settings.config, found)
     return found
 
@@ -116,11 +114,6 @@ def guard_of(desk: Desk, session: Session, held: Terms) -> guards.Guard | None:
         brake=desk.brake,
     )
     return guards.first(situation, held, desk.clock.now())
-
-
-def idle_span(evidence: Evidence) -> float:
-    """A name for this span of idleness: when it began at the earliest."""
-    return max(evidence.active_at, evidence.since)
 
 
 def vram_held(desk: Desk, session: Session) -> int:

@@ -7,9 +7,10 @@ from slurm_reclaim.errors import RequeueFailed
 from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, lift_fence, row
-from slurm_reclaim.stages.requeue import annotate, requeue_held
+from slurm_reclaim.stages.requeue import requeue_held
 from slurm_reclaim.stages.wording import held_again
 
 # Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
@@ -58,7 +59,8 @@ async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) ->
         return
     if not (detail.job.running or detail.job.finished):
         return  # completing
-    await annotate(desk, session, held_again(session, f"on {session.node}: {why}"))
+    said = held_again(session, f"on {session.node}: {why}")
+    await tell.annotate(desk, session, said, said)
     intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
     try:
         await requeue_held(desk, session)

@@ -4,9 +4,24 @@ book may be lost: recovery writes it anew from the intents without outcome."""
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Collection
+from typing import Any
 
-from slurm_reclaim.model.order import Order
+from slurm_reclaim.model.order import Order, Verb
+from slurm_reclaim.model.session import Session
+
+
+def order_for(session: Session, verb: Verb, reason: str, **more: Any) -> Order:
+    """An order about the session's incarnation as it is; `more` are fields of Order."""
+    return Order(
+        **{"id": secrets.token_hex(8), **more},
+        verb=verb,
+        session=str(session.id),
+        job_id=session.id.job_id,
+        restarts=session.restarts,
+        reason=reason,
+    )
 
 
 class OrderBook:

@@ -60,10 +60,9 @@ async def keep(desk: Desk, caller: Caller, text: str, seconds: float) -> Session
             return hibernate.stop(desk, current, _kept(desk, current, caller, seconds))
         if current.state not in RUNNING_STATES:
             raise hibernate.wrong_state(current, "kept")
-        _kept(desk, current, caller, seconds)
+        reason = _kept(desk, current, caller, seconds)
         current = desk.sessions[found.id]
         if current.state is not State.ACTIVE:
-            reason = f"kept by {caller} until {clock(current.kept_until)}"
             return await warn.back(desk, current, Fact.ACTIVITY_SEEN, reason)
         return current
 

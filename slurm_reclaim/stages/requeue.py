@@ -10,15 +10,16 @@ from slurm_reclaim.errors import ProgrammingError, RequeueFailed
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.notice import NoticeKind
-from slurm_reclaim.model.order import Order, Verb
+from slurm_reclaim.model.order import Verb
 from slurm_reclaim.model.session import Saved, Session
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, row
 from slurm_reclaim.stages.hibernate import give_order
+from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import same_job
-from slurm_reclaim.stages.wording import hibernated, merged
+from slurm_reclaim.stages.wording import hibernated
 
 # Endings after which a job with a committed image is still worth requeuing. Whoever cancelled it
 # wanted it to end.
@@ -77,7 +78,9 @@ async def _requeue(desk: Desk, session: Session) -> None:
     if not job.running and not (job.finished and job.state not in _CANCELLED):
         return  # completing
     session = _remember(desk, session, detail)
-    await annotate(desk, session, hibernated(session, desk.clock.now()))
+    # Before the requeue, so that `sacct -D` keeps it with the run that ends.
+    said = hibernated(session, desk.clock.now())
+    await tell.annotate(desk, session, said, said)
     # The state is settled by looking at the world, so the intent holds no more than the try.
     intent = desk.journal.intend(session.id, "requeue", json.dumps({"restarts": session.restarts}))
     try:
@@ -130,22 +133,6 @@ def whole_minutes(seconds: float) -> int:
     return math.ceil(seconds / 60) * 60
 
 
-async def annotate(desk: Desk, session: Session, text: str, *, comment: str | None = None) -> None:
-    """Our sentence into Comment and our part of AdminComment. Before a requeue, so that `sacct -D`
-    keeps it with the run that ends. A courtesy: a refusal stops nothing."""
-    detail = await desk.scheduler.detail(session.id.job_id)
-    if detail is None:
-        return
-    try:
-        await desk.scheduler.annotate(
-            session.id.job_id,
-            comment=text if comment is None else comment,
-            admin_comment=merged(detail.admin_comment, text),
-        )
-    except RequeueFailed as error:
-        desk.note(session.id, "comment-refused", error.message)
-
-
 async def _refused(desk: Desk, session: Session, why: str) -> None:
     """Slurm said no. Where the job moved on meanwhile that is no answer; else the session gets its
     allocation back at once."""
@@ -160,15 +147,8 @@ async def _refused(desk: Desk, session: Session, why: str) -> None:
 
 def _bring_back(desk: Desk, session: Session, why: str) -> None:
     """Restore it in the allocation that it still has."""
-    order = Order(
-        id=secrets.token_hex(8),
-        verb=Verb.RESTORE_IN_PLACE,
-        session=str(session.id),
-        job_id=session.id.job_id,
-        restarts=session.restarts,
-        reason=why,
-    )
-    give_order(desk, session, order, Fact.REQUEUE_REFUSED, order.reason)
+    order = order_for(session, Verb.RESTORE_IN_PLACE, why)
+    give_order(desk, session, order, Fact.REQUEUE_REFUSED, why)
 
 
 def in_place(desk: Desk, session: Session) -> bool:

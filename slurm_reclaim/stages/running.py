@@ -8,12 +8,11 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages import idle, warn
+from slurm_reclaim.stages import idle, tell, warn
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
 from slurm_reclaim.stages.hibernate import committed
 from slurm_reclaim.stages.hold import keep
-from slurm_reclaim.stages.requeue import annotate
 
 
 async def step(desk: Desk, session: Session) -> None:
@@ -85,5 +84,5 @@ async def _give_back(desk: Desk, session: Session) -> None:
     saved = session.saved
     if saved is None or saved.returned:
         return
-    await annotate(desk, session, "", comment=saved.comment)
+    await tell.annotate(desk, session, saved.comment, "")
     desk.update(session.id, saved=replace(saved, returned=True))

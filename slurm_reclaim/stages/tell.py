@@ -11,10 +11,12 @@ import secrets
 
 from slurm_reclaim.errors import RequeueFailed, Unavailable
 from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
-from slurm_reclaim.model.order import Order, Outcome, Result, Verb
+from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk, Telling
 from slurm_reclaim.stages.judge import terms_of, vram_held
+from slurm_reclaim.stages.orders import order_for
+from slurm_reclaim.stages.wording import merged
 
 # The agent's answer about the terminals is waited for this long beyond the channels' own time.
 PATIENCE = 15.0  # seconds
@@ -78,17 +80,9 @@ async def _deliver(desk: Desk, notice: Notice, telling: Telling) -> None:
 
 def _order_terminals(desk: Desk, session: Session, notice: Notice) -> None:
     assert desk.notifier is not None
-    order = Order(
-        id=f"{notice.id}.{notice.kind.value}",
-        verb=Verb.NOTIFY,
-        session=str(session.id),
-        job_id=session.id.job_id,
-        restarts=session.restarts,
-        reason=notice.kind.value,
-        text=desk.notifier.text(notice),
-    )
-    intent = desk.journal.intend(session.id, order.verb.value, notice.id)
-    desk.orders.give(session.node, intent, order)
+    id, kind = f"{notice.id}.{notice.kind.value}", notice.kind.value
+    text = desk.notifier.text(notice)
+    desk.give(session, order_for(session, Verb.NOTIFY, kind, id=id, text=text))
 
 
 def take_terminals(desk: Desk, session: Session, result: Result) -> None:
@@ -120,28 +114,30 @@ def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:
 
 async def comment(desk: Desk, session: Session, text: str) -> Delivery:
     """Write Slurm's Comment."""
-    now, error = desk.clock.now(), ""
+    error = ""
     try:
-        detail = await desk.scheduler.detail(session.id.job_id)
-        if detail is None:
+        if not await _annotate(desk, session, text, None):
             error = "Slurm does not know the job"
-        else:
-            await desk.scheduler.annotate(
-                session.id.job_id, comment=text, admin_comment=detail.admin_comment
-            )
     except (Unavailable, RequeueFailed) as failed:
         error = failed.message
-    return Delivery(Channel.COMMENT, ok=not error, to="squeue", error=error, at=now)
+    return Delivery(Channel.COMMENT, ok=not error, to="squeue", error=error, at=desk.clock.now())
 
 
-async def give_comment_back(desk: Desk, session: Session, text: str) -> None:
-    """Raises Unavailable where Slurm does not answer; a refusal is the end of it."""
-    detail = await desk.scheduler.detail(session.id.job_id)
-    if detail is None:
-        return
+async def annotate(desk: Desk, session: Session, text: str, ours: str | None = None) -> None:
+    """`text` into Comment and `ours` as our part of AdminComment, which is left as it is without.
+    A courtesy: a refusal stops nothing. Raises Unavailable."""
     try:
-        await desk.scheduler.annotate(
-            session.id.job_id, comment=text, admin_comment=detail.admin_comment
-        )
+        await _annotate(desk, session, text, ours)
     except RequeueFailed as error:
         desk.note(session.id, "comment-refused", error.message)
+
+
+async def _annotate(desk: Desk, session: Session, text: str, ours: str | None) -> bool:
+    """False where Slurm does not know the job. Raises Unavailable, RequeueFailed."""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None:
+        return False
+    before = detail.admin_comment
+    after = before if ours is None else merged(before, ours)
+    await desk.scheduler.annotate(session.id.job_id, comment=text, admin_comment=after)
+    return True

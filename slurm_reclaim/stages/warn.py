@@ -13,15 +13,16 @@ from typing import Any
 from slurm_reclaim.errors import AgentUnavailable, Refused
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
-from slurm_reclaim.model.order import Order, Outcome, Result, Verb
+from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.model.words import clock
-from slurm_reclaim.policy.decision import Decision, Standing
+from slurm_reclaim.policy.decision import Decision, Standing, doubt
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.stages import room, tell
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.hibernate import hibernate_idle, see_that_it_can
 from slurm_reclaim.stages.judge import cooled, guard_of, judge
+from slurm_reclaim.stages.orders import order_for
 
 NOT_TOLD = "nobody could be told"
 
@@ -97,7 +98,7 @@ async def clear_up(desk: Desk, session: Session) -> None:
         return
     desk.tellings.pop(warning.id, None)
     if warning.commented:
-        await tell.give_comment_back(desk, session, warning.comment)
+        await tell.annotate(desk, session, warning.comment)
     session = desk.update(session.id, warned=None)
     told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
     if told - {Channel.COMMENT}:
@@ -110,18 +111,14 @@ async def clear_up(desk: Desk, session: Session) -> None:
 async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: Terms) -> bool:
     """Whether the session went back to ACTIVE: it was used, the clock was set back, or something
     now stands in the way. What is unknown for a moment only makes it wait."""
-    evidence = desk.evidence.get(session.id)
-    since = session.warned.since if session.warned is not None else session.since
-    if evidence is not None and evidence.active_at > since:
-        what = f"{evidence.active_by} {evidence.active_what}".strip()
-        await back(desk, session, Fact.ACTIVITY_SEEN, f"in use again: {what}")
-        return True
-    if decision.standing in (Standing.ACTIVE, Standing.QUIET):
-        # The clock was set back though no use was seen: by a gap, or by longer windows.
-        await back(desk, session, Fact.WITHDRAWN, f"idle no more: {decision.reason}")
-        return True
-    if decision.standing is Standing.UNKNOWN and _too_long(desk, session):
-        await back(desk, session, Fact.WITHDRAWN, decision.reason)
+    warning = session.warned
+    since = warning.since if warning is not None else session.since
+    due = max(warning.deadline, since) if warning is not None else since
+    gap, now = desk.settings.config.idle.gap, desk.clock.now()
+    found = doubt(desk.evidence.get(session.id), decision, since, due, gap, now)
+    if found is not None:
+        fact = Fact.ACTIVITY_SEEN if found.used else Fact.WITHDRAWN
+        await back(desk, session, fact, found.reason)
         return True
     if terms.mode != "prod" or terms.action != "hibernate":
         why = f"its terms have changed (mode {terms.mode}, action {terms.action})"
@@ -132,13 +129,6 @@ async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: T
         await back(desk, session, Fact.WITHDRAWN, f"{guard.name}: {guard.reason}")
         return True
     return False
-
-
-def _too_long(desk: Desk, session: Session) -> bool:
-    """Whether the warning has been outlived by what is unknown."""
-    warning = session.warned
-    due = max(warning.deadline, warning.since) if warning is not None else session.since
-    return desk.clock.now() > due + desk.settings.config.idle.gap
 
 
 async def _preflight(desk: Desk, session: Session) -> None:
@@ -154,16 +144,7 @@ async def _preflight(desk: Desk, session: Session) -> None:
         reason = refusal.message
         await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
         return
-    order = Order(
-        id=secrets.token_hex(8),
-        verb=Verb.PREFLIGHT,
-        session=str(session.id),
-        job_id=session.id.job_id,
-        restarts=session.restarts,
-        reason="before a warning",
-    )
-    intent = desk.journal.intend(session.id, order.verb.value, order.id)
-    desk.orders.give(session.node, intent, order)
+    desk.give(session, order_for(session, Verb.PREFLIGHT, "before a warning"))
 
 
 def take_preflight(desk: Desk, session: Session, result: Result) -> None:

@@ -55,7 +55,6 @@ class SessionTree:
         self._note_worker = note_worker
         self._jupyter = jupyter
         self._clocks = (0, 0)
-        self._listening: list[str] = []
         self._received: dict[int, int] = {}
         self._needs: Needs | None = None
         self._frozen: list[Process] = []

@@ -6,25 +6,19 @@ listening in the network namespace of the agent, and the process holds it.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import socket
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_DESCRIPTORS = 4096
+from slurm_reclaim.adapters.proc import sockdiag
+from slurm_reclaim.adapters.proc.tree import socket_inode
+from slurm_reclaim.errors import Unavailable
 
-_DIAG = 4  # NETLINK_SOCK_DIAG
-_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
-_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
-_ERROR, _DONE = 2, 3  # NLMSG_ERROR, NLMSG_DONE
-_LISTENING = 1 << 10  # TCPF_LISTEN
-_HEADER = struct.Struct("=IHHII")  # nlmsghdr
-_ID = "2s2s16s16sI8s"  # inet_diag_sockid: source port, peer's port, addresses, interface, cookie
-_QUESTION = struct.Struct(f"=BBBBI{_ID}")  # inet_diag_req_v2
-_ANSWER = struct.Struct(f"=BBBB{_ID}IIIII")  # inet_diag_msg
+MOST_DESCRIPTORS = 4096
+PATIENCE = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +38,16 @@ class Listener:
 
 
 def tcp() -> dict[int, Listener]:
-    """Every listening TCP socket of the agent's network namespace, by inode. Asked of the kernel by
-    sock_diag(7): /proc/net/tcp walks a hash table that grows with the memory of the node. OSError.
-    """
-    found: dict[int, Listener] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAG) as kernel:
-        kernel.settimeout(1.0)
-        for family in (socket.AF_INET, socket.AF_INET6):
-            question = _QUESTION.pack(
-                family, socket.IPPROTO_TCP, 0, 0, _LISTENING, b"", b"", b"", b"", 0, b""
-            )
-            size = _HEADER.size + len(question)
-            kernel.send(_HEADER.pack(size, _BY_FAMILY, _DUMP, family, 0) + question)
-            for answer in _answers(kernel):
-                row = _ANSWER.unpack_from(answer)
-                address = socket.inet_ntop(family, row[6][: 4 if family == socket.AF_INET else 16])
-                port = int.from_bytes(row[4], "big")
-                found[row[-1]] = Listener(row[-1], family, address, port)
-    return found
+    """Every listening TCP socket of the agent's network namespace, by inode. OSError."""
+    try:
+        return {each.inode: _listener(each) for each in sockdiag.listening(PATIENCE)}
+    except Unavailable as error:
+        raise OSError(errno.EIO, error.message) from None
 
 
-def _answers(kernel: socket.socket) -> Iterator[bytes]:
-    while True:
-        packet = kernel.recv(1 << 16)
-        while packet:
-            size, kind, *_ = _HEADER.unpack_from(packet)
-            if kind == _DONE:
-                return
-            if kind == _ERROR:
-                code = -struct.unpack_from("=i", packet, _HEADER.size)[0]
-                raise OSError(code, f"sock_diag: {os.strerror(code)}")
-            yield packet[_HEADER.size : size]
-            packet = packet[(size + 3) & ~3 :]
+def _listener(each: sockdiag.Tcp) -> Listener:
+    family = socket.AF_INET if len(each.local[0]) == 4 else socket.AF_INET6
+    return Listener(each.inode, family, socket.inet_ntop(family, each.local[0]), each.port)
 
 
 def sockets_of(process: Path) -> list[int]:
@@ -92,6 +64,6 @@ def sockets_of(process: Path) -> list[int]:
             target = os.readlink(process / "fd" / name)
         except OSError:
             continue
-        if target.startswith("socket:["):
-            inodes.append(int(target[8:-1]))
+        if (inode := socket_inode(target)) is not None:
+            inodes.append(inode)
     return inodes

@@ -13,6 +13,7 @@ from slurm_reclaim.adapters.proc import sockets
 from slurm_reclaim.adapters.proc.tree import (
     PROC,
     Process,
+    descriptors,
     kernel_text,
     namespace,
     outside,
@@ -107,15 +108,10 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
 
 
 def _descriptors(process: Process, ghost_limit: int) -> Iterator[Blocker]:
-    base = PROC / str(process.pid) / "fd"
-    try:
-        names = os.listdir(base)
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for name in names:
+    base = PROC / str(process.pid)
+    for name, target in descriptors(base):
         try:
-            target = os.readlink(base / name)
-            yield from _descriptor(process, target, f"{base}/{name}", ghost_limit)
+            yield from _descriptor(process, target, f"{base}/fd/{name}", ghost_limit)
         except (FileNotFoundError, ProcessLookupError):
             continue
 
@@ -164,15 +160,11 @@ def _mappings(process: Process) -> Iterator[Blocker]:
 
 def watching(tree: Iterable[Process]) -> bool:
     """Whether a process has inotify watches (tail -f, editors, file browsers)."""
-    for process in tree:
-        base = PROC / str(process.pid)
-        try:
-            for name in os.listdir(base / "fd"):
-                if os.readlink(base / "fd" / name) == "anon_inode:inotify":
-                    return True
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return False
+    return any(
+        target == "anon_inode:inotify"
+        for process in tree
+        for _, target in descriptors(PROC / str(process.pid))
+    )
 
 
 def system_v(uid: int) -> Iterator[Blocker]:

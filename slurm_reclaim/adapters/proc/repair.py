@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 
-from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, socket_inode
 
 _PIDFD_GETFD = 438  # the same number on every architecture (Linux 5.6)
 _TCP_REPAIR, _OFF = 19, 0
@@ -37,7 +37,7 @@ def cut(processes: Iterable[Process]) -> int:
 
 def _in_repair(processes: Iterable[Process]) -> Iterator[socket.socket]:
     """Each socket once, as a descriptor of ours that is closed when the next is asked for."""
-    seen: set[str] = set()
+    seen: set[int] = set()
     for process in processes:
         try:
             pidfd = os.pidfd_open(process.pid)
@@ -51,16 +51,12 @@ def _in_repair(processes: Iterable[Process]) -> Iterator[socket.socket]:
             os.close(pidfd)
 
 
-def _of(pid: int, pidfd: int, seen: set[str]) -> Iterator[socket.socket]:
-    base = PROC / str(pid) / "fd"
-    for name in os.listdir(base):
-        try:
-            target = os.readlink(base / name)
-        except OSError:
+def _of(pid: int, pidfd: int, seen: set[int]) -> Iterator[socket.socket]:
+    for name, target in descriptors(PROC / str(pid)):
+        inode = socket_inode(target)
+        if inode is None or inode in seen:
             continue
-        if not target.startswith("socket:[") or target in seen:
-            continue
-        seen.add(target)
+        seen.add(inode)
         fd = _syscall(_PIDFD_GETFD, pidfd, int(name), 0)
         if fd >= 0:
             with socket.socket(fileno=fd) as mine:

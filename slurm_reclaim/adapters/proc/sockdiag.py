@@ -68,17 +68,26 @@ def _shown(end: tuple[bytes, bytes]) -> str:
 
 def tcp() -> Iterator[Tcp]:
     """Every TCP socket that carries or may carry something. Raises Unavailable."""
-    deadline = time.monotonic() + PATIENCE
+    return _sockets(_STATES, PATIENCE)
+
+
+def listening(patience: float) -> Iterator[Tcp]:
+    """Every TCP socket that listens, within `patience` seconds. Raises Unavailable."""
+    return _sockets(1 << LISTEN, patience)
+
+
+def _sockets(states: int, patience: float) -> Iterator[Tcp]:
+    deadline = time.monotonic() + patience
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
-            link.settimeout(PATIENCE)
-            yield from _dump(link, deadline)
+            link.settimeout(patience)
+            yield from _dump(link, states, deadline)
     except (OSError, struct.error) as error:
         raise Unavailable(f"the kernel does not tell of its sockets: {error}") from None
 
 
-def _dump(link: socket.socket, deadline: float) -> Iterator[Tcp]:
-    request = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INFO - 1), _STATES, 0)
+def _dump(link: socket.socket, states: int, deadline: float) -> Iterator[Tcp]:
+    request = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INFO - 1), states, 0)
     link.send(_HEADER.pack(_HEADER.size + len(request), _GET, _DUMP, 1, 0) + request)
     seen = 0
     while True:

@@ -13,7 +13,7 @@ import sh
 
 from slurm_reclaim.adapters.proc import sockdiag
 from slurm_reclaim.adapters.proc.connections import to_elsewhere
-from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text
+from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, kernel_text, socket_inode
 from slurm_reclaim.model.blocker import Blocker
 
 
@@ -43,18 +43,9 @@ def of_processes(tree: Iterable[Process]) -> dict[int, Process]:
     """Socket inode -> a process of the session that holds it."""
     found = {}
     for process in tree:
-        base = PROC / str(process.pid) / "fd"
-        try:
-            names = os.listdir(base)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for name in names:
-            try:
-                target = os.readlink(base / name)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if target.startswith("socket:["):
-                found[int(target[8:-1])] = process
+        for _, target in descriptors(PROC / str(process.pid)):
+            if (inode := socket_inode(target)) is not None:
+                found[inode] = process
     return found
 
 

@@ -14,7 +14,7 @@ import termios
 from collections.abc import Iterable
 from contextlib import suppress
 
-from slurm_reclaim.adapters.proc.tree import PROC, kernel_text
+from slurm_reclaim.adapters.proc.tree import PROC, descriptors, kernel_text
 
 GRAIN = 8  # seconds
 _UNIX98 = range(136, 144)  # major device numbers of /dev/pts/N
@@ -99,16 +99,14 @@ def _opened(init: int) -> set[int]:
     """Numbers of the terminals that a process of the session has open: to open and close one that
     nobody has would hang it up."""
     found: set[int] = set()
-    base = f"{PROC}/{init}/root/proc"  # which shows the session's processes only
+    base = PROC / str(init) / "root/proc"  # which shows the session's processes only
     with suppress(OSError):
         for process in filter(str.isdigit, os.listdir(base)):
             with suppress(OSError):
-                for descriptor in os.listdir(f"{base}/{process}/fd"):
-                    with suppress(OSError):
-                        target = os.readlink(f"{base}/{process}/fd/{descriptor}")
-                        name = target.removeprefix("/dev/pts/")
-                        if name != target and name.isdecimal():
-                            found.add(int(name))
+                for _, target in descriptors(base / process):
+                    name = target.removeprefix("/dev/pts/")
+                    if name != target and name.isdecimal():
+                        found.add(int(name))
     return found
 
 

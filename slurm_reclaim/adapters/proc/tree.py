@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,26 @@ def kernel_text(path: Path) -> str:
 def printable(name: str) -> str:
     """A file name as it can be written into JSON and shown to people."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def descriptors(process: Path) -> Iterator[tuple[str, str]]:
+    """(number, what it leads to) of each open file of a process (`/proc/PID`). What is closed
+    meanwhile is left out; none where the process is gone."""
+    try:
+        names = os.listdir(process / "fd")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for name in names:
+        try:
+            target = os.readlink(process / "fd" / name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        yield name, target
+
+
+def socket_inode(target: str) -> int | None:
+    """Of the socket that a descriptor leads to; None where it is something else."""
+    return int(target[8:-1]) if target.startswith("socket:[") else None
 
 
 def start_time(pid: int) -> int:
