@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.model.lifecycle import State
+from tests.unit.controller.life import Life, config
 from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.world import World
 
@@ -43,3 +45,13 @@ async def stand(world: World, engine: Engine) -> Stand:
     stand = Stand(world, engine)
     await stand.until(State.ACTIVE)
     return stand
+
+
+@pytest.fixture
+def life(world: World, engine: Engine) -> Callable[..., Life]:
+    """Session 7 under config(...)."""
+
+    def make(**more: Any) -> Life:
+        return Life(world, engine, config(**more))
+
+    return make
