@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Manifest, Part
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId
@@ -161,9 +161,13 @@ class Tree(Protocol):
         """Bytes that a dump will write at most."""
         ...
 
-    def dump(self, staged: Path) -> None:
-        """Dump into `staged/images`; the tree is left stopped. DumpFailed: it was not dumped and
-        may be stopped, `resume` is due."""
+    def owner(self) -> Credentials:
+        """Of the tree's root, by the kernel. DumpFailed where there is none."""
+        ...
+
+    def dump(self, staged: Staging) -> None:
+        """Dump into the store; the tree is left stopped. DumpFailed: it was not dumped and may be
+        stopped, `resume` is due."""
         ...
 
     def activity(self, since: float) -> Sequence[str]:
@@ -171,11 +175,11 @@ class Tree(Protocol):
         no process has read yet, and what came over its connections since `used` was called."""
         ...
 
-    def save_surroundings(self, staged: Path) -> None:
-        """Private /dev/shm and /tmp and the job's output files into `staged`."""
+    def save_surroundings(self, staged: Staging) -> None:
+        """Private /dev/shm and /tmp and the job's output files into the store."""
         ...
 
-    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest: ...
+    def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest: ...
 
     def resume(self) -> None:
         """Let a stopped tree run on as it was before."""
@@ -185,12 +189,13 @@ class Tree(Protocol):
         """End every process of the session. OperationFailed where some survive."""
         ...
 
-    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+    def put_back_outputs(self, opened: Opened) -> None:
         """Give the job's output files back what was in them. RestoreFailed."""
         ...
 
-    def restore(self, folder: Path, manifest: Manifest) -> None:
-        """Bring the tree of a verified checkpoint back. RestoreFailed with nothing left behind."""
+    def restore(self, opened: Opened) -> None:
+        """Bring the tree of a checkpoint back. RestoreFailed, IntegrityError: nothing is left
+        behind."""
         ...
 
 
@@ -206,6 +211,55 @@ class Link(Protocol):
     def end(self, status: int) -> None: ...
 
 
+class Staging(Protocol):
+    """A checkpoint on its way into the store. `images`: the small images that have arrived, for
+    root to look at; `criu`: the directory of CRIU's socket and log."""
+
+    folder: Path
+    images: Path
+    criu: Path
+
+    def receive(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """What is written into it becomes the stream `name`."""
+        ...
+
+    def settle(self) -> None:
+        """CRIU has ended: wait until all its images have arrived."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Bytes of a stream that was received."""
+        ...
+
+    def finish(self) -> Contents:
+        """Everything is in: it is made durable."""
+        ...
+
+    def trouble(self) -> str:
+        """Why it can't go on, empty where it can."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Opened(Protocol):
+    """A checkpoint on its way out, checked as it is read. `images`: a private copy of the small
+    images, to be changed before CRIU asks for them; `criu` as in Staging."""
+
+    manifest: Manifest
+    work: Path
+    images: Path
+    criu: Path
+
+    def send(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """The stream `name`, from front to back. IntegrityError at the end where it was cut."""
+        ...
+
+    def trouble(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
 class NodeStore(Protocol):
     """Checkpoints as the agent uses them. StoreUnavailable, IntegrityError."""
 
@@ -213,28 +267,34 @@ class NodeStore(Protocol):
         """See that there is room for `size` bytes."""
         ...
 
-    def stage(self, session: SessionId, restarts: int) -> Path: ...
-
-    def follow(self, staged: Path) -> AbstractContextManager[None]:
-        """While inside, big files below `staged` are hashed and synced as they grow."""
+    def stage(
+        self,
+        session: SessionId,
+        restarts: int,
+        owner: Credentials,
+        note: Callable[[int], None],
+    ) -> Staging:
+        """CRIU will run as `owner`; `note` is told now and then how many bytes have arrived."""
         ...
 
-    def discard(self, staged: Path) -> None: ...
+    def discard(self, folder: Path) -> None:
+        """What was staged there by anybody is forgotten. Raises nothing."""
+        ...
 
     def commit(
         self,
-        staged: Path,
+        staged: Staging,
         session: SessionId,
         restarts: int,
-        describe: Callable[[tuple[Part, ...]], Manifest],
+        describe: Callable[[Contents], Manifest],
     ) -> Manifest: ...
+
+    def open(self, session: SessionId, restarts: int) -> Opened: ...
 
     def read(self, session: SessionId, restarts: int) -> Manifest: ...
 
     def committed(self, session: SessionId) -> Sequence[int]: ...
 
-    def checkpoint_dir(self, session: SessionId, restarts: int) -> Path: ...
-
-    def verify(self, folder: Path, manifest: Manifest, only: Collection[str] = ()) -> None:
-        """Re-read the parts, all of them or `only` those, and compare. IntegrityError."""
+    def verify(self, session: SessionId, restarts: int) -> Manifest:
+        """Re-read every byte and compare. IntegrityError."""
         ...

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
@@ -73,7 +74,9 @@ class NodeSessions:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
         if session.staged:
             # gone by rename where it was committed; else it is a user's memory without an owner
-            threading.Thread(target=shutil.rmtree, args=(session.staged, True)).start()
+            staged = Path(session.staged)
+            for folder in (staged, Path(self._config.agent.state) / "work" / staged.parent.name):
+                threading.Thread(target=shutil.rmtree, args=(folder, True)).start()
         self.changed.set()
 
     def note(
@@ -174,17 +177,12 @@ class NodeSessions:
         )
 
     def _progress(self, session: NodeSession) -> Progress:
-        """Bytes done: what lies in the staging directory while dumping, what the tree has in
-        memory again while restoring."""
+        """Bytes done: while restoring, what the tree has in memory again."""
         step = session.progress.step
         if session.living is Living.RESTORING and step == "restore":
             members = tree.members(session.init)
             done = sum(int(p.status.get("RssAnon", "0 kB").split()[0]) for p in members) * 1024
             total = session.checkpoint_bytes
-            return Progress(step, min(done, total), total, time.time())
-        if session.living is Living.DUMPING and session.staged:
-            total = max(session.progress.total, 1)
-            done = _bytes_below(session.staged)
             return Progress(step, min(done, total), total, time.time())
         return session.progress
 
@@ -208,17 +206,6 @@ def _remove(private_tmp: str) -> None:
     with suppress(OSError):
         os.rename(private_tmp, gone)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def _bytes_below(folder: str) -> int:
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(base, name)).st_size
-            except OSError:
-                continue
-    return total
 
 
 class SessionLink:

@@ -101,7 +101,8 @@ def tell_plugin(config: Config, cluster: str) -> None:
 async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
-    store = DirectoryStore(Path(config.store.path), cluster, config.store.min_free)
+    state = Path(config.agent.state)
+    store = DirectoryStore(Path(config.store.path), cluster, state / "work", config.store.min_free)
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")

@@ -1,15 +1,16 @@
 """A checkpoint explains itself: the manifest is all that is needed to restore it.
 
-Layout of one checkpoint: `<store>/<cluster>/<session folder>/<restart count>/` with `images/`
-(CRIU's files), `files.tar` (private /dev/shm and /tmp), `output.N` (job output files) and, written
-last, `manifest.json`. A directory without manifest is no checkpoint.
+Layout: `<store>/<cluster>/<session folder>/<restart count>/` holds `index`, which tells where the
+bytes of each stream (CRIU's images, the archive of /dev/shm and /tmp, job output files) are, and
+`manifest.json`; `<session folder>/packs/` holds the bytes, shared by the checkpoints of the
+session. A directory without manifest is no checkpoint.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 # Made once by the admin, in the store. Without it an unmounted file system looks like an empty
 # store, and a job with an image like one without.
 STORE_MARKER = ".slurm-reclaim-store"
@@ -17,11 +18,25 @@ STORE_MARKER = ".slurm-reclaim-store"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of the checkpoint: path relative to it, size in bytes, BLAKE3 digest (hex)."""
+    """One file of the checkpoint: path relative to it, size in bytes, BLAKE3 digest (hex). Of a
+    pack it is the digest of its table, which holds those of its frames."""
 
     path: str
     size: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """`parts` are the files in the checkpoint's directory, `packs` those in the session's `packs/`
+    that it needs, its own among them. `seed` is that of the block hashes. `raw`: bytes of all
+    streams; `stored`: bytes that this checkpoint has added to the store."""
+
+    parts: tuple[Part, ...]
+    packs: tuple[Part, ...]
+    seed: int
+    raw: int
+    stored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +52,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A job output file: `path` as the session has it open, `saved` the name of the part that
+    """A job output file: `path` as the session has it open, `saved` the name of the stream that
     holds what was in it, `size` its bytes then. `fds` are slurmstepd's: 1 stdout, 2 stderr."""
 
     path: str
@@ -80,11 +95,16 @@ class Manifest:
     boottime: int
     seccomp: bool
     private_tmp: bool
-    parts: tuple[Part, ...]
+    contents: Contents
     outputs: tuple[OutputFile, ...]
     needs: Needs
     processes: int
 
     @property
     def size(self) -> int:
-        return sum(part.size for part in self.parts)
+        """Bytes of the session, not of the store."""
+        return self.contents.raw
+
+    @property
+    def packs(self) -> tuple[Part, ...]:
+        return self.contents.packs

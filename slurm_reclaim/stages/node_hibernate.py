@@ -18,7 +18,7 @@ from slurm_reclaim.errors import (
     StaleOrder,
 )
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Manifest, Part
+from slurm_reclaim.model.checkpoint import Contents, Manifest
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result
@@ -97,25 +97,30 @@ def _save_tree(
     if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
         raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
     store.reserve(tree.memory())
-    staged = store.stage(id, order.restarts)
+    total = tree.memory()
+
+    def note(arrived: int) -> None:
+        step = session.progress.step
+        session.progress = Progress(step, min(arrived, total), total, clock.now())
+
+    session.progress = Progress("dump", 0, total, clock.now())
+    staged = store.stage(id, order.restarts, tree.owner(), note)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.progress = Progress("dump", 0, tree.memory(), clock.now())
-    session.staged = str(staged)
+    session.staged = str(staged.folder)
     committed = False
 
-    def describe(parts: tuple[Part, ...]) -> Manifest:
+    def describe(contents: Contents) -> Manifest:
         # The last thing before the manifest that makes it a checkpoint: hashing took its time.
         _still_wanted(order, session, tree)
-        return tree.describe(staged, parts, order.reason)
+        return tree.describe(staged, contents, order.reason)
 
     try:
         save(session)
         link.hold()
         session.held = True
-        with store.follow(staged):
-            tree.dump(staged)
+        tree.dump(staged)
         _still_wanted(order, session, tree)
-        session.progress = Progress("commit", 0, session.progress.total, clock.now())
+        session.progress = Progress("commit", total, total, clock.now())
         tree.save_surroundings(staged)
         manifest = store.commit(staged, id, order.restarts, describe)
         committed = True
@@ -127,8 +132,10 @@ def _save_tree(
                 give_back(session, tree, link, clock)
             finally:
                 # also where the job has ended meanwhile: what is staged is a user's memory
-                store.discard(staged)
+                staged.close()
+                store.discard(staged.folder)
                 save_if_possible(session, save)
+    staged.close()
     finish(session, tree, clock, save)
 
 

@@ -1,10 +1,14 @@
-"""restore, on the node: verify -> prepare -> restore -> seen alive -> handed to reclaim-init.
+"""restore, on the node: open -> prepare -> restore -> seen alive -> handed to reclaim-init.
+
+Whatever leaves the store is compared with the sealed manifest before anybody sees it.
 
 A failure leaves nothing behind and the image untouched: the job is held again and may try another
 node.
 """
 
 from __future__ import annotations
+
+from contextlib import closing
 
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
@@ -28,18 +32,15 @@ def restore(
     """Restore the checkpoint that was committed in incarnation `restarts`. The outcome is in
     `session.living` and `session.reason`."""
     session.session, session.living = str(id), Living.RESTORING
-    session.progress = Progress("verify", 0, 0, clock.now())
+    session.progress = Progress("open", 0, 0, clock.now())
     try:
         save(session)
-        manifest = store.read(id, restarts)
-        folder = store.checkpoint_dir(id, restarts)
-        session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
-        if manifest.outputs:
-            store.verify(folder, manifest, only=[output.saved for output in manifest.outputs])
-            tree.put_back_outputs(folder, manifest)
-        store.verify(folder, manifest)
-        session.progress = Progress("restore", 0, manifest.size, clock.now())
-        tree.restore(folder, manifest)
+        with closing(store.open(id, restarts)) as opened:
+            manifest = opened.manifest
+            session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
+            session.progress = Progress("restore", 0, manifest.size, clock.now())
+            tree.put_back_outputs(opened)
+            tree.restore(opened)
         link.adopt_root(manifest.root_pid)
     except ReclaimError as error:
         session.living, session.reason = Living.RESTORE_FAILED, error.message

@@ -127,7 +127,7 @@ def run(
 
 def dump(criu: str, root_inner: int, images_fd: int, ghost_limit: int) -> list[str]:
     return [
-        criu, "dump", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
+        criu, "dump", "--stream", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
         "-t", str(root_inner), "-D", f"/proc/self/fd/{images_fd}", "-o", "dump.log", "-v2",
         "--leave-stopped", "--timeout", "60",
         "--tcp-established", "--skip-in-flight", "--network-lock", "skip",
@@ -140,7 +140,7 @@ def restore(criu: str, images_fd: int, inherit: Sequence[tuple[int, str]]) -> li
     """`inherit` are (descriptor, path as dumped): CRIU takes the descriptor in place of the file,
     without comparing its size, which is what a job output file needs."""
     words = [
-        criu, "restore", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
+        criu, "restore", "--stream", "--unprivileged", "--no-default-config", "-L", str(LIBEXEC),
         "-D", f"/proc/self/fd/{images_fd}", "-o", "restore.log", "-v2",
         "--tcp-established", "--network-lock", "skip",
         "--file-locks", "--link-remap", "--manage-cgroups=ignore", "--restore-detached",

@@ -15,7 +15,13 @@ import sh
 
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import Process
-from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, Manifest, Needs, OutputFile, Part
+from slurm_reclaim.model.checkpoint import (
+    MANIFEST_VERSION,
+    Contents,
+    Manifest,
+    Needs,
+    OutputFile,
+)
 from slurm_reclaim.model.node_session import NodeSession
 
 
@@ -67,7 +73,7 @@ def describe(
     node: str,
     reason: str,
     clocks: tuple[int, int],
-    parts: tuple[Part, ...],
+    contents: Contents,
     outputs: tuple[OutputFile, ...],
     needs: Needs,
     processes: int,
@@ -91,7 +97,7 @@ def describe(
         boottime=clocks[1],
         seccomp=root.status.get("Seccomp") == "2",
         private_tmp=private_tmp,
-        parts=parts,
+        contents=contents,
         outputs=outputs,
         needs=needs,
         processes=processes,

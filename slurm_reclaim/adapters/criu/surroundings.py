@@ -9,8 +9,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +23,7 @@ from slurm_reclaim.errors import DumpFailed, RestoreFailed
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Credentials, Manifest, OutputFile
 from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.ports import Opened, Staging
 
 _PIDFD_GETFD = 438  # the same number on every architecture that has it
 _TAR = "/usr/bin/tar"
@@ -35,6 +36,9 @@ _SAVE = (
 )
 # Does the file still begin with what was saved?
 _COMPARE = '[ "$(stat -Lc %s "$1")" -ge "$2" ] && cmp -s -n "$2" - "$1"'
+
+
+FILES = "files.tar"
 
 
 def _why(done: command.Finished, target: Path) -> str:
@@ -60,14 +64,6 @@ def take_fd(pid: int, fd: int) -> int:
         os.close(pidfd)
 
 
-@contextmanager
-def _created(path: Path) -> Iterator[BinaryIO]:
-    """A new file of root's to be written to by its descriptor."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        yield file
-
-
 class Surroundings:
     """Saves and puts back; `outputs` is known after `save`."""
 
@@ -84,13 +80,16 @@ class Surroundings:
 
     # -- saving -------------------------------------------------------------------------------
 
-    def save(self, staged: Path, root: Process) -> None:
+    def save(self, staged: Staging, root: Process) -> None:
         owner = tree.credentials(root)
-        with _created(staged / "files.tar") as archive:
+        with staged.receive(FILES) as archive:
             words = ["/bin/sh", "-c", _SAVE, "save", *self._folders()]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=archive)
         if not done.ok:
-            raise DumpFailed(f"/dev/shm and /tmp could not be saved: {_why(done, staged)}")
+            raise DumpFailed(
+                staged.trouble()
+                or f"/dev/shm and /tmp could not be saved: {done.output.strip()[-300:]}"
+            )
         outputs: dict[str, OutputFile] = {}
         for fd in (1, 2):
             path = self._output_path(fd)
@@ -145,28 +144,29 @@ class Surroundings:
                 return os.readlink(link)
         return None
 
-    def _save_output(self, staged: Path, root: Process, path: str, fd: int) -> OutputFile:
+    def _save_output(self, staged: Staging, root: Process, path: str, fd: int) -> OutputFile:
         """Read by the owner, not by root: the file may lie on a root-squashed file system."""
         owner = tree.credentials(root)
-        folder = staged / "outputs"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with _created(folder / str(fd)) as copy:
+        with staged.receive(f"outputs-{fd}") as copy:
             words = ["/usr/bin/cat", "--", path]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=copy)
         if not done.ok:
-            raise DumpFailed(f"output file {path} could not be saved: {done.output.strip()}")
-        return OutputFile(path, f"outputs/{fd}", (folder / str(fd)).stat().st_size, (fd,))
+            raise DumpFailed(
+                staged.trouble() or f"output file {path} could not be saved: {done.output.strip()}"
+            )
+        return OutputFile(path, f"outputs-{fd}", staged.size(f"outputs-{fd}"), (fd,))
 
     # -- putting back -------------------------------------------------------------------------
 
-    def put_back(self, folder: Path, manifest: Manifest) -> None:
+    def put_back(self, opened: Opened) -> None:
+        manifest = opened.manifest
         if manifest.private_tmp and not self.private_tmp():
             raise RestoreFailed("the session had a private /tmp, which this node does not give it")
         words = [
             _TAR, "--extract", "--file", "-", "--directory", "/", "--same-permissions",
             "--no-same-owner", "--no-overwrite-dir",
         ]  # fmt: skip
-        with (folder / "files.tar").open("rb") as archive:
+        with opened.send(FILES) as archive:
             owner = manifest.credentials
             done = self._as_owner(owner, words, self._config.restore_timeout, stdin=archive)
         if not done.ok:
@@ -191,32 +191,32 @@ class Surroundings:
         entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner)
         return command.run(entry, words, timeout, stdin=stdin, stdout=stdout)
 
-    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+    def put_back_outputs(self, opened: Opened) -> None:
         """The output files come first: whatever becomes of the restore, Slurm has truncated them
         already."""
-        for output in manifest.outputs:
-            self._put_back_output(folder, output, manifest)
+        for output in opened.manifest.outputs:
+            self._put_back_output(opened, output)
 
-    def _put_back_output(self, folder: Path, output: OutputFile, manifest: Manifest) -> None:
+    def _put_back_output(self, opened: Opened, output: OutputFile) -> None:
         """If the file no longer begins with what was saved, that comes first again, and what was
         written since follows. Same inode: slurmstepd keeps it open to append."""
         path = self._output_path(output.fds[0])
         if path is None:
             return
-        owner, timeout = manifest.credentials, self._config.restore_timeout
-        with (folder / output.saved).open("rb") as saved:
+        owner, timeout = opened.manifest.credentials, self._config.restore_timeout
+        with opened.send(output.saved) as saved:
             words = ["/bin/sh", "-c", _COMPARE, "compare", path, str(output.size)]
             if self._as_owner(owner, words, timeout, stdin=saved).ok:
                 return
-            saved.seek(0)
-            with tempfile.TemporaryFile(dir=folder.parent) as joined:
+        with tempfile.TemporaryFile(dir=opened.work) as joined:
+            with opened.send(output.saved) as saved:
                 shutil.copyfileobj(saved, joined)
-                joined.flush()
-                done = self._as_owner(owner, ["/usr/bin/cat", "--", path], timeout, stdout=joined)
-                if done.ok:
-                    joined.seek(0)
-                    words = ["/bin/sh", "-c", 'cat > "$1"', "put-back", path]
-                    done = self._as_owner(owner, words, timeout, stdin=joined)
+            joined.flush()
+            done = self._as_owner(owner, ["/usr/bin/cat", "--", path], timeout, stdout=joined)
+            if done.ok:
+                joined.seek(0)
+                words = ["/bin/sh", "-c", 'cat > "$1"', "put-back", path]
+                done = self._as_owner(owner, words, timeout, stdin=joined)
         if not done.ok:
             raise RestoreFailed(f"output file {path}: {done.output.strip()}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,14 +14,22 @@ from slurm_reclaim.adapters.criu import command, images
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe, node_needs
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
+from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import blockers, repair, sockets, steps, terminals, tree
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
-from slurm_reclaim.errors import DumpFailed, OperationFailed, RestoreFailed, Unavailable
+from slurm_reclaim.errors import (
+    DumpFailed,
+    IntegrityError,
+    OperationFailed,
+    RestoreFailed,
+    Unavailable,
+)
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Credentials, Manifest, Needs, Part
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import Reading, Signal
+from slurm_reclaim.ports import Opened, Staging
 
 
 @contextmanager
@@ -101,7 +108,7 @@ class SessionTree:
         # First: what comes while Jupyter is asked counts as having arrived. Where it is not known
         # `activity` can't tell either, and says so.
         with suppress(Unavailable):
-            self._received = sockets.received(self._members())
+            self._received = sockets.received(self._members(), self._servers())
         found = self._typed(since)
         reading = self._jupyter()
         if reading is None:
@@ -113,8 +120,12 @@ class SessionTree:
 
     def activity(self, since: float) -> Sequence[str]:
         waiting = [f"input waits on {name}" for name in terminals.unread(self._session.init)]
-        arrived = sockets.arrived(self._members(), self._received)
+        arrived = sockets.arrived(self._members(), self._received, self._servers())
         return [*self._typed(since), *waiting, *arrived]
+
+    def _servers(self) -> set[int]:
+        """PIDs of Jupyter servers. A name that can't be read is nobody's server."""
+        return {p.pid for p in self._members() if is_server(tree.command_line(p.pid))}
 
     def _typed(self, since: float) -> list[str]:
         init = self._session.init
@@ -127,22 +138,22 @@ class SessionTree:
 
     # -- saving -------------------------------------------------------------------------------
 
-    def dump(self, staged: Path) -> None:
+    def owner(self) -> Credentials:
+        return tree.credentials(self._root())
+
+    def dump(self, staged: Staging) -> None:
         root = self._root()
         members = self._members()
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
         listening = tuple(sockets.listening(members, root.pid))
         self._needs = node_needs(self._config.criu, listening=listening)
-        folder = staged / "images"
-        folder.mkdir(mode=0o700)
-        os.chown(folder, owner.uid, owner.gid)
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
         if blockers.watching(members):
             caps += command.INOTIFY_CAPS
-        with _opened(folder) as fd:
+        with _opened(staged.criu) as fd:
             entry = Entry(
                 join=((self._session.init, "mnt,pid"), (root.pid, "time")),
                 identity=owner,
@@ -152,12 +163,14 @@ class SessionTree:
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
             done = self._work(entry, words, self._config.dump_timeout)
         if not done.ok:
-            raise DumpFailed(self._why("dump", done, folder / "dump.log"))
+            why = staged.trouble() or self._why("dump", done, staged.criu / "dump.log")
+            raise DumpFailed(why)
+        staged.settle()
         self._clocks = tree.clocks(root.pid)
         self._frozen = tree.members(self._session.init)
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
-        images.check_credentials(folder, owner)
+        images.check_credentials(staged.images, owner)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
         running = command.start(entry, words)
@@ -173,10 +186,10 @@ class SessionTree:
         reason = command.complaints(log) or done.output.strip()[-300:] or f"status {done.status}"
         return f"CRIU {what} failed: {reason}"
 
-    def save_surroundings(self, staged: Path) -> None:
+    def save_surroundings(self, staged: Staging) -> None:
         self._surroundings.save(staged, self._root())
 
-    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest:
+    def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
         assert self._needs is not None, "described before it was dumped"
         return describe(
             session=self._session,
@@ -184,12 +197,12 @@ class SessionTree:
             node=self._node,
             reason=reason,
             clocks=self._clocks,
-            parts=parts,
+            contents=contents,
             outputs=self._surroundings.outputs,
             needs=replace(
                 self._needs,
                 memory=self.memory(),
-                max_pid=images.highest_pid(staged / "images"),
+                max_pid=images.highest_pid(staged.images),
             ),
             processes=len(self._members()),
             private_tmp=self._surroundings.private_tmp(),
@@ -214,21 +227,22 @@ class SessionTree:
 
     # -- bringing back ------------------------------------------------------------------------
 
-    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
-        self._surroundings.put_back_outputs(folder, manifest)
+    def put_back_outputs(self, opened: Opened) -> None:
+        self._surroundings.put_back_outputs(opened)
 
-    def restore(self, folder: Path, manifest: Manifest) -> None:
-        work = folder.parent / f".restoring-{manifest.restarts}"
-        shutil.rmtree(work, ignore_errors=True)
+    def restore(self, opened: Opened) -> None:
+        manifest = opened.manifest
         inherit: Sequence[tuple[int, str]] = ()
         try:
-            self._prepare(folder / "images", work, manifest)
-            self._surroundings.put_back(folder, manifest)
+            self._prepare(opened.images, manifest)
+            self._surroundings.put_back(opened)
             inherit = self._surroundings.inherit(manifest)
-            with _opened(work) as fd:
+            with _opened(opened.criu) as fd:
                 done = self._restore(fd, inherit, manifest)
+            if why := opened.trouble():
+                raise IntegrityError(why)
             if not done.ok:
-                raise RestoreFailed(self._why("restore", done, work / "restore.log"))
+                raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
             self._see_alive(manifest)
         except BaseException as error:
             tree.kill_all(self._session.init)
@@ -238,36 +252,14 @@ class SessionTree:
         finally:
             for fd, _ in inherit:
                 os.close(fd)
-            self._take_back(folder / "images")
-            shutil.rmtree(work, ignore_errors=True)
 
-    def _prepare(self, source: Path, work: Path, manifest: Manifest) -> None:
-        """A private copy of the small images, edited, and second names of the big ones, which are
-        lent to the owner while CRIU reads them: CRIU opens them by name, late, and in processes
-        that have closed every descriptor we could give it. Only root can get to this directory
-        by its path."""
-        work.mkdir(mode=0o700)
-        for part in manifest.parts:
-            if not part.path.startswith("images/"):
-                continue
-            path = source / part.path.removeprefix("images/")
-            if path.name.startswith("pages-"):
-                os.link(path, work / path.name)
-            else:
-                shutil.copyfile(path, work / path.name)
-            os.chmod(work / path.name, 0o400)
-            os.chown(work / path.name, manifest.uid, manifest.gid)
-        images.check_credentials(work, manifest.credentials)
-        images.close_outside_tcp(work)
-        images.resume_interrupted_calls(work)
+    def _prepare(self, private: Path, manifest: Manifest) -> None:
+        """Edit the copy that only root can reach, and that CRIU is given from."""
+        images.check_credentials(private, manifest.credentials)
+        images.close_outside_tcp(private)
+        images.resume_interrupted_calls(private)
         if manifest.seccomp:
-            images.drop_seccomp(work)
-        os.chown(work, manifest.uid, manifest.gid)
-
-    def _take_back(self, folder: Path) -> None:
-        for page in folder.glob("pages-*"):
-            os.chown(page, os.geteuid(), os.getegid())
-            os.chmod(page, 0o600)
+            images.drop_seccomp(private)
 
     def _restore(
         self,

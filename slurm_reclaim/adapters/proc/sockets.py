@@ -7,7 +7,7 @@ The session shares the node's network namespace; /proc/PID/net tells of its TCP 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import sh
 
@@ -85,35 +85,49 @@ def unix_peers(listing: str, own: dict[int, Process]) -> list[Blocker]:
     return found
 
 
-def received(tree: Iterable[Process]) -> dict[int, int]:
-    """By inode, how many bytes each TCP connection of the session has got from elsewhere so far.
-    Raises Unavailable."""
-    return {each.inode: each.received for each in to_elsewhere(_tcp(tree)) if _connected(each)}
+def received(tree: Iterable[Process], servers: Collection[int] = ()) -> dict[int, int]:
+    """By inode, how many bytes each TCP connection of the session has got so far, of those that
+    tell of somebody: to elsewhere, and those within the session of `servers` (PIDs), which hand on
+    to kernels what somebody sent over a connection that may be over by now. Raises Unavailable."""
+    own = of_processes(tree)
+    return {each.inode: each.received for each in _telling(_tcp(own), own, servers)}
 
 
-def arrived(tree: Iterable[Process], before: Mapping[int, int]) -> list[str]:
+def arrived(
+    tree: Iterable[Process], before: Mapping[int, int], servers: Collection[int] = ()
+) -> list[str]:
     """What came over TCP for a stopped session, as sentences: bytes that no process has read yet,
     connections that nobody has accepted, and bytes received since `before` (see `received`), read
     or not. Raises Unavailable."""
-    mine = _tcp(tree)
+    own = of_processes(tree)
+    mine = _tcp(own)
     found = []
     for each in mine:
         if each.unread and each.state == sockdiag.LISTEN:
             found.append(f"a connection to port {each.port} arrived")
         elif each.unread:
             found.append(f"a message arrived on {each}")
-    for each in to_elsewhere(mine):
-        if _connected(each) and each.received != before.get(each.inode, 0):
+    for each in _telling(mine, own, servers):
+        if each.received != before.get(each.inode, 0):
             found.append(f"a message arrived on {each}")
     return list(dict.fromkeys(found))
+
+
+def _telling(
+    mine: list[sockdiag.Tcp], own: Mapping[int, Process], servers: Collection[int]
+) -> list[sockdiag.Tcp]:
+    ends = {(each.local, each.remote) for each in mine if own[each.inode].pid in servers}
+    # Both ends of those: a kernel's answer tells of a question, too.
+    inside = [e for e in mine if {(e.local, e.remote), (e.remote, e.local)} & ends]
+    telling = {each.inode: each for each in [*to_elsewhere(mine), *inside] if _connected(each)}
+    return list(telling.values())
 
 
 def _connected(each: sockdiag.Tcp) -> bool:
     return each.state != sockdiag.LISTEN and each.received >= 0
 
 
-def _tcp(tree: Iterable[Process]) -> list[sockdiag.Tcp]:
-    own = of_processes(tree)
+def _tcp(own: Mapping[int, Process]) -> list[sockdiag.Tcp]:
     return [each for each in sockdiag.tcp() if each.inode in own] if own else []
 
 

@@ -11,7 +11,15 @@ import re
 from collections.abc import Iterator
 
 from slurm_reclaim.adapters.proc.cgroup import job_directory
-from slurm_reclaim.adapters.proc.tree import PROC, Process, kernel_text, namespace, read, terminal
+from slurm_reclaim.adapters.proc.tree import (
+    PROC,
+    Process,
+    command_line,
+    kernel_text,
+    namespace,
+    read,
+    terminal,
+)
 from slurm_reclaim.model.blocker import Blocker
 
 _OURS = ("reclaim-relay", "reclaim-witness")
@@ -82,10 +90,7 @@ def _of_job(directory: str) -> Iterator[tuple[int, str]]:
 
 
 def _first_word(pid: int) -> str:
-    try:
-        return kernel_text(PROC / str(pid) / "cmdline").partition("\0")[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    return next(iter(command_line(pid)), "")
 
 
 def _users(process: Process, relay: int, uid: int) -> bool:

@@ -48,6 +48,14 @@ def kernel_text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "backslashreplace")
 
 
+def command_line(pid: int) -> list[str]:
+    """Its words; none where the process is gone or is the kernel's."""
+    try:
+        return kernel_text(PROC / str(pid) / "cmdline").rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
 def printable(name: str) -> str:
     """A file name as it can be written into JSON and shown to people."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,29 +1,47 @@
 """Checkpoints in a directory, shared by the nodes, that only root reads.
 
-`<root>/<cluster>/<session>/<restart count>/`; the manifest is written last and by rename, so that
-a directory without one is no checkpoint. Work in progress lives in `<root>/<cluster>/.staging/`.
+`<root>/<cluster>/<session>/<restart count>/` and `<session>/packs/` (model/checkpoint.py says what
+they hold). A checkpoint is prepared in `<session>/.staging-<restart count>/` and gets its name when
+all of it is on the disk, so that one with a manifest is whole.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
-from blake3 import blake3
 
-from slurm_reclaim.adapters.store.following import Follower
-from slurm_reclaim.errors import IntegrityError, StoreUnavailable
-from slurm_reclaim.model.checkpoint import MANIFEST_VERSION, STORE_MARKER, Manifest, Part
+from slurm_reclaim import ports
+from slurm_reclaim.adapters.store import blocks
+from slurm_reclaim.adapters.store.files import fsync_directory, read_part, write_new
+from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
+from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.adapters.store.staging import Opened, Staging
+from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
+from slurm_reclaim.model.checkpoint import (
+    MANIFEST_VERSION,
+    STORE_MARKER,
+    Contents,
+    Credentials,
+    Manifest,
+    Part,
+)
 from slurm_reclaim.model.ids import SessionId
 
+log = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
-_BLOCK = 4 << 20
+PACKS = "packs"
+_STAGING = ".staging-"
+# A pack of which less than this is still used is not built upon: else one block would keep it.
+_LIVELY = 0.25
 
 
 @contextmanager
@@ -34,79 +52,19 @@ def _answering(what: str) -> Iterator[None]:
         raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
 
 
-def fsync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def digest(path: Path) -> str:
-    """BLAKE3 of a file, hex. Read, never mapped: where the disk fails, or the file is cut short,
-    a mapping ends the process with SIGBUS, a read says so."""
-    hasher = blake3(max_threads=blake3.AUTO)
-    buffer = bytearray(_BLOCK)
-    with path.open("rb", buffering=0) as file:
-        while got := file.readinto(buffer):
-            hasher.update(memoryview(buffer)[:got])
-    return str(hasher.hexdigest())
-
-
-def _seal(staged: Path) -> list[Path]:
-    """Everything below belongs to root from here on, directories first; the files. Raises
-    IntegrityError for what is neither a directory nor a plain file of one name: CRIU, which wrote
-    as the user, makes no such thing."""
-    files = []
-    for folder, _, _ in os.walk(staged):
-        os.chown(folder, os.geteuid(), os.getegid())
-        os.chmod(folder, 0o700)
-        for name in sorted(os.listdir(folder)):
-            path = Path(folder) / name
-            if path.is_dir() and not path.is_symlink():
-                continue
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                facts = os.fstat(fd)
-                if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-                    raise IntegrityError(f"{name} is no plain file")
-                os.fchown(fd, os.geteuid(), os.getegid())
-                os.fchmod(fd, 0o600)
-            finally:
-                os.close(fd)
-            files.append(path)
-    return sorted(files)
-
-
-def _sync_all(paths: Iterable[Path]) -> None:
-    for path in paths:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _part(staged: Path, path: Path, followed: dict[str, Part]) -> Part:
-    """Hashed while it was written, if it is as long now as it was then; else hashed now."""
-    name, size = str(path.relative_to(staged)), path.stat().st_size
-    known = followed.get(name)
-    return known if known is not None and known.size == size else Part(name, size, digest(path))
-
-
 class DirectoryStore:
     """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
     is not what was written."""
 
-    def __init__(self, root: Path, cluster: str, min_free: int = 0) -> None:
-        """`min_free`: bytes that must stay free after a dump."""
+    def __init__(
+        self, root: Path, cluster: str, work: Path, min_free: int = 0, level: int = 1
+    ) -> None:
+        """`work`: a local directory of root's for what is under way; `min_free`: bytes that must
+        stay free after a dump; `level`: zstd's."""
         self.root = root
+        self._work = work
         self._min_free = min_free
-        self._followed: dict[Path, dict[str, Part]] = {}
+        self._level = level
         self.base = root / cluster
 
     def check(self) -> int:
@@ -151,86 +109,125 @@ class DirectoryStore:
     def checkpoint_dir(self, session: SessionId, restarts: int) -> Path:
         return self.session_dir(session) / str(restarts)
 
-    def stage(self, session: SessionId, restarts: int) -> Path:
-        """An empty directory to dump into, on the file system of the store."""
+    def stage(
+        self,
+        session: SessionId,
+        restarts: int,
+        owner: Credentials,
+        note: Callable[[int], None] = lambda _: None,
+    ) -> Staging:
+        """Begin a checkpoint: what arrives is stored, but for what the session's last one has
+        already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
+        folder = self.session_dir(session) / f"{_STAGING}{restarts}"
         with _answering(f"store {self.root}"):
-            self.base.mkdir(mode=0o700, exist_ok=True)
-            staging = self.base / ".staging"
-            staging.mkdir(mode=0o700, exist_ok=True)
-            path = staging / f"{session.folder}.{restarts}"
-            if path.exists():
-                shutil.rmtree(path)
-            path.mkdir(mode=0o700)
-        return path
+            for directory in (self.base, self.session_dir(session), self._packs(session)):
+                directory.mkdir(mode=0o700, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            known, seed = self._shared(session)
+            orders = {
+                "packs": str(self._packs(session)),
+                "pack": f"{restarts}-{os.urandom(4).hex()}.pack",
+                "known": [asdict(pack) for pack in known],
+                "seed": seed or int.from_bytes(os.urandom(8), "big"),
+                "level": self._level,
+            }
+            return Staging(folder, self._work_of(folder), owner, orders, note)
 
-    @contextmanager
-    def follow(self, staged: Path) -> Iterator[None]:
-        """While inside, the big files that appear in `staged` are hashed and synced as they grow;
-        `commit` then need not read them again."""
-        follower = Follower(staged)
-        follower.start()
-        try:
-            yield
-        finally:
-            with _answering(f"store {self.root}"):
-                self._followed[staged] = follower.finish()
+    def _shared(self, session: SessionId) -> tuple[tuple[Part, ...], int]:
+        """The packs of the last checkpoint and their seed. One that can't be read is not built
+        upon."""
+        for restarts in reversed(self.committed(session)):
+            try:
+                contents = self.read(session, restarts).contents
+                live = self._live(session, restarts, contents)
+            except (ReclaimError, OSError) as error:
+                log.warning("checkpoint %s of %s can't be built upon: %s", restarts, session, error)
+                continue
+            return tuple(
+                p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY
+            ), contents.seed
+        return (), 0
 
-    def discard(self, staged: Path) -> None:
+    def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:
+        """Bytes that the checkpoint uses of each pack, for each byte that is stored there."""
+        raw = read_part(self.checkpoint_dir(session, restarts), contents.parts[0])
+        index = blocks.decode(raw)
+        used = dict.fromkeys(index.packs, 0)
+        for pack, _, count in (run for stream in index.streams for run in stream.runs):
+            if pack >= 0:
+                used[index.packs[pack]] += count * BLOCK
+        sizes = {pack.path: max(1, pack.size) for pack in contents.packs}
+        return {name: bytes / sizes[name] for name, bytes in used.items()}
+
+    def _packs(self, session: SessionId) -> Path:
+        return self.session_dir(session) / PACKS
+
+    def _work_of(self, folder: Path) -> Path:
+        return self._work / folder.parent.name
+
+    def discard(self, folder: Path) -> None:
         """Forget a staged checkpoint; never raises, since it is called on the way out."""
-        self._followed.pop(staged, None)
-        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._work_of(folder), ignore_errors=True)
 
     def commit(
         self,
-        staged: Path,
+        staged: ports.Staging,
         session: SessionId,
         restarts: int,
-        describe: Callable[[tuple[Part, ...]], Manifest],
+        describe: Callable[[Contents], Manifest],
     ) -> Manifest:
-        """Hash, make durable and publish a staged checkpoint. Hashing and fsync run side by side:
-        one is bound by the CPU, the other by the disk."""
+        """Make a staged checkpoint durable and publish it. What was hashed on its way to the disk
+        is not read again. The rename of its directory is the commit."""
+        contents = staged.finish()
         with _answering(f"store {self.root}"):
-            files = _seal(staged)
-            with ThreadPoolExecutor(2) as pool:
-                syncing = pool.submit(_sync_all, files)
-                followed = self._followed.pop(staged, {})
-                parts = tuple(_part(staged, path, followed) for path in files)
-                syncing.result()
-            for folder in {path.parent for path in files} | {staged}:
-                fsync_directory(folder)
-            manifest = describe(parts)
-            encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+            manifest = describe(contents)
+            new = contents.packs[-1]
+            self._check_sizes(staged.folder, [*contents.parts, new])
+            self._write_manifest(staged.folder, msgspec.json.encode(manifest))
+            (staged.folder / new.path).rename(self._packs(session) / new.path)
+            fsync_directory(self._packs(session))
             target = self.checkpoint_dir(session, restarts)
-            target.parent.mkdir(mode=0o700, exist_ok=True)
+            replaced = self._replaced(target)
             if target.exists():
-                shutil.rmtree(target)
-            staged.rename(target)
-            fsync_directory(target.parent)
-            fsync_directory(self.base)
-            self._check_sizes(target, manifest)
+                shutil.rmtree(replaced, ignore_errors=True)
+                target.rename(replaced)
             try:
-                self._write_manifest(target, encoded)
+                staged.folder.rename(target)
+                fsync_directory(target.parent)
+                fsync_directory(self.base)
             except OSError:
                 # The caller goes on as if nothing had been committed, so nothing may be.
                 (target / MANIFEST).unlink(missing_ok=True)
                 raise
+            shutil.rmtree(replaced, ignore_errors=True)
         return manifest
 
-    def _write_manifest(self, target: Path, encoded: bytes) -> None:
-        temporary = target / f"{MANIFEST}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(encoded)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(target / MANIFEST)
-        fsync_directory(target)
+    @staticmethod
+    def _replaced(target: Path) -> Path:
+        """Where a checkpoint of the same number waits while the new one takes its place: a session
+        that was restored in place is saved again under the number it had."""
+        return target.with_name(f".replaced-{target.name}")
 
-    def _check_sizes(self, target: Path, manifest: Manifest) -> None:
-        for part in manifest.parts:
-            size = (target / part.path).stat().st_size
+    def _write_manifest(self, folder: Path, encoded: bytes) -> None:
+        write_new(folder / f"{MANIFEST}.tmp", encoded)
+        (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
+        fsync_directory(folder)
+
+    def _check_sizes(self, folder: Path, parts: Iterable[Part]) -> None:
+        for part in parts:
+            size = (folder / part.path).stat().st_size
             if size != part.size:
-                raise IntegrityError(f"{part.path} has {size} bytes, {part.size} were hashed")
+                raise IntegrityError(f"{part.path} has {size} bytes, {part.size} were written")
+
+    def open(self, session: SessionId, restarts: int) -> Opened:
+        """A committed checkpoint to be restored from. Raises IntegrityError."""
+        manifest = self.read(session, restarts)
+        folder = self.checkpoint_dir(session, restarts)
+        with _answering(f"store {self.root}"):
+            work = self._work_of(folder)
+            return Opened(folder, self._packs(session), work, manifest)
 
     def read(self, session: SessionId, restarts: int) -> Manifest:
         """The manifest of a committed checkpoint. IntegrityError where there is none."""
@@ -255,12 +252,20 @@ class DirectoryStore:
 
     def committed(self, session: SessionId) -> list[int]:
         """Restart counts with a committed checkpoint, oldest first."""
+        folder = self.session_dir(session)
         try:
-            names = os.listdir(self.session_dir(session))
+            names = os.listdir(folder)
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreUnavailable(f"{self.session_dir(session)}: {error.strerror}") from error
+            raise StoreUnavailable(f"{folder}: {error.strerror}") from error
+        with _answering(f"store {self.root}"):
+            for name in names:
+                number = name.removeprefix(".replaced-")
+                if number != name and number.isdigit() and number not in names:
+                    # A commit was cut off between its two renames.
+                    (folder / name).rename(folder / number)
+                    names.append(number)
         numbers = sorted(int(n) for n in names if n.isdigit())
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
@@ -284,22 +289,53 @@ class DirectoryStore:
                     found.append(str(id))
         return found
 
-    def verify(self, folder: Path, manifest: Manifest, only: Collection[str] = ()) -> None:
-        """Re-read every part, or `only` those, and compare. Raises IntegrityError naming the first
-        that differs."""
-        for part in manifest.parts:
-            if only and part.path not in only:
-                continue
-            path = folder / part.path
-            if path.is_symlink() or not path.is_file():
-                raise IntegrityError(f"{part.path} is missing")
-            if path.stat().st_size != part.size or digest(path) != part.digest:
-                raise IntegrityError(f"{part.path} is not what was written")
+    def verify(self, session: SessionId, restarts: int) -> Manifest:
+        """Re-read every byte that the checkpoint needs and compare. Raises IntegrityError naming
+        the first that differs."""
+        manifest = self.read(session, restarts)
+        with _answering(f"store {self.root}"):
+            index = blocks.decode(
+                read_part(self.checkpoint_dir(session, restarts), manifest.contents.parts[0])
+            )
+            packs = {pack.path: pack for pack in manifest.packs}
+            readers = []
+            try:
+                for name in index.packs:
+                    if name not in packs:
+                        raise IntegrityError(f"the manifest does not name the pack {name}")
+                    readers.append(self._reader(session, packs[name]))
+                for stream in index.streams:
+                    for _ in blocks.read(stream, readers):
+                        pass
+            finally:
+                for reader in readers:
+                    reader.close()
+        return manifest
+
+    def _reader(self, session: SessionId, pack: Part) -> PackReader:
+        try:
+            return PackReader(self._packs(session) / pack.path, pack, FrameCodec())
+        except FileNotFoundError:
+            raise IntegrityError(f"the pack {pack.path} is missing") from None
 
     def delete(self, session: SessionId, restarts: int) -> None:
-        """Delete one checkpoint: the manifest first, so that a crash leaves no half of one."""
+        """Delete one checkpoint, the manifest first, so that a crash leaves no half of one; then
+        the packs that no other checkpoint of the session names."""
         folder = self.checkpoint_dir(session, restarts)
         with _answering(f"store {self.root}"):
             (folder / MANIFEST).unlink(missing_ok=True)
             fsync_directory(folder)
             shutil.rmtree(folder)
+            self.sweep(session)
+
+    def sweep(self, session: SessionId) -> None:
+        """Remove packs that no checkpoint names. Not while one is being staged: its pack is not
+        named yet, and it may count on the others. Raises IntegrityError, and removes nothing,
+        where a manifest can't be read."""
+        folder = self.session_dir(session)
+        if any(name.startswith(_STAGING) for name in os.listdir(folder)):
+            return
+        named = {pack.path for n in self.committed(session) for pack in self.read(session, n).packs}
+        for name in os.listdir(self._packs(session)):
+            if name not in named:
+                (self._packs(session) / name).unlink()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_reclaim.adapters.store.directory import fsync_directory
+from slurm_reclaim.adapters.store.files import fsync_directory
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.node_session import NodeSession
 

@@ -244,6 +244,18 @@ def test_a_connection_that_waits_at_a_port_is_found(still):
         assert still.arrived(before) == [f"a connection to port {port} arrived"]
 
 
+def test_a_server_that_asked_its_kernel_tells_of_somebody_who_is_gone_again(still):
+    """A cell may come and be answered over a connection that is closed before the freeze."""
+    one = still.one
+    one.run("a = socket.create_connection(s.getsockname()); b = s.accept()[0]")
+    before, apart = sockets.received(still.tree(), {one.root}), still.baseline()
+    one.run("a.sendall(b'execute_request'); b.recv(100)")
+    settled()
+    (what,) = sockets.arrived(still.tree(), before, {one.root})
+    assert what.startswith("a message arrived on 127.0.0.1 port")
+    assert still.arrived(apart) == [], "what others of the session say to each other is no use"
+
+
 def test_addresses_of_both_families_can_be_shown():
     v4 = sockdiag.Tcp(1, 0, 1, (bytes([127, 0, 0, 1]), b"\x22\xb8"), (bytes(4), bytes(2)), 0, 0, 0)
     v6 = sockdiag.Tcp(1, 0, 1, (bytes(15) + b"\1", b"\x22\xb8"), (bytes(16), bytes(2)), 0, 0, 0)

@@ -1,12 +1,10 @@
 """The checkpoint directory: private, whole or not there, honest about room."""
 
-import os
 import shutil
-import time
 
 import pytest
 
-from slurm_reclaim.adapters.store.directory import DirectoryStore, digest
+from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.ids import SessionId
@@ -19,7 +17,7 @@ def store(tmp_path):
     root = tmp_path / "store"
     root.mkdir(mode=0o700)
     (root / STORE_MARKER).touch()
-    return DirectoryStore(root, "lab")
+    return DirectoryStore(root, "lab", tmp_path / "work")
 
 
 def test_a_store_that_others_can_read_is_refused(store):
@@ -46,16 +44,9 @@ def test_room_is_looked_for_before_anything_is_frozen(store):
     store.reserve(0)
     with pytest.raises(StoreUnavailable, match="needs up to"):
         store.reserve(2 * free)
-    picky = DirectoryStore(store.root, "lab", min_free=2 * free)
+    picky = DirectoryStore(store.root, "lab", store.root, min_free=2 * free)
     with pytest.raises(StoreUnavailable, match="must stay free"):
         picky.reserve(0)
-
-
-def test_staging_starts_empty_and_private(store):
-    (store.stage(ID, 0) / "left").write_text("over")
-    staged = store.stage(ID, 0)
-    assert os.listdir(staged) == []
-    assert staged.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_without_manifest_is_no_checkpoint(store):
@@ -71,32 +62,3 @@ def test_only_the_same_job_and_owner_are_found(store):
     assert store.of_job(7, 2001) == [str(ID)]
     assert store.of_job(7, 2002) == []
     assert store.of_job(70, 2001) == []
-
-
-def test_a_file_that_grows_is_hashed_as_it_grows(store):
-    staged = store.stage(ID, 0)
-    path = staged / "pages-1.img"
-    content = os.urandom(9 << 20)
-    with store.follow(staged), path.open("wb") as file:
-        for at in range(0, len(content), 1 << 20):
-            file.write(content[at : at + (1 << 20)])
-            file.flush()
-            time.sleep(0.005)
-    followed = store._followed[staged]["pages-1.img"]
-    assert (followed.size, followed.digest) == (len(content), digest(path))
-
-
-def test_a_file_that_grew_after_it_was_followed_is_hashed_again(store, tmp_path):
-    staged = store.stage(ID, 0)
-    path = staged / "pages-1.img"
-    with store.follow(staged):
-        path.write_bytes(b"one")
-    path.write_bytes(b"one and more")
-    seen = []
-    with pytest.raises(RuntimeError):
-        store.commit(staged, ID, 0, lambda parts: seen.extend(parts) or _stop())
-    assert [(p.size, p.digest) for p in seen] == [(12, digest(path))]
-
-
-def _stop():
-    raise RuntimeError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -10,16 +11,19 @@ from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
     STORE_MARKER,
+    Contents,
     Credentials,
     Manifest,
     Needs,
-    Part,
 )
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Verb
+from slurm_reclaim.ports import Opened, Staging
 
 ID = SessionId("lab", 7, 2001, 1000)
+OWNER = Credentials(os.geteuid(), os.getegid(), (), 0, False)
+MEMORY = b"memory" * 10_000
 
 
 class Killed(BaseException):
@@ -33,7 +37,7 @@ class World:
         root = folder / "store"
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
-        self.store = _Store(self, DirectoryStore(root, ID.cluster))
+        self.store = _Store(self, DirectoryStore(root, ID.cluster, folder / "work"))
         self.tree = _Tree(self)
         self.link = _Link(self)
         self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
@@ -101,6 +105,7 @@ class _Tree:
         self.arrived: list[str] = []
         self.late: list[str] = []
         self.used_before: list[str] = []
+        self.memory_back = b""
 
     def blockers(self) -> Sequence[Blocker]:
         self.world.step("blockers")
@@ -121,18 +126,24 @@ class _Tree:
         self.looks += 1
         return [*typed, *self.arrived, *(self.late if self.looks > 1 else [])]
 
-    def dump(self, staged: Path) -> None:
+    def owner(self) -> Credentials:
+        return OWNER
+
+    def dump(self, staged: Staging) -> None:
         self.world.step("dump")
         self.state = "stopped"
         self.world.step("dumped")
-        (staged / "images").mkdir()
-        (staged / "images/pages-1.img").write_bytes(b"memory")
+        with staged.receive("pages-1.img") as pages:
+            pages.write(MEMORY)
+        with staged.receive("core-300.img") as core:
+            core.write(b"core")
 
-    def save_surroundings(self, staged: Path) -> None:
+    def save_surroundings(self, staged: Staging) -> None:
         self.world.step("surroundings")
-        (staged / "files.tar").write_bytes(b"tar")
+        with staged.receive("files.tar") as archive:
+            archive.write(b"tar")
 
-    def describe(self, staged: Path, parts: tuple[Part, ...], reason: str) -> Manifest:
+    def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
         self.world.step("describe")
         return Manifest(
             version=MANIFEST_VERSION,
@@ -146,12 +157,12 @@ class _Tree:
             created=0.0,
             reason=reason,
             root_pid=300,
-            credentials=Credentials(2001, 2001, (), 0, False),
+            credentials=OWNER,
             monotonic=0,
             boottime=0,
             seccomp=True,
             private_tmp=True,
-            parts=parts,
+            contents=contents,
             outputs=(),
             needs=Needs("x86_64", "6", "", "4.2.1", 310, 1000),
             processes=3,
@@ -166,12 +177,15 @@ class _Tree:
         self.world.step("kill")
         self.state = "dead"
 
-    def put_back_outputs(self, folder: Path, manifest: Manifest) -> None:
+    def put_back_outputs(self, opened: Opened) -> None:
         self.world.step("outputs")
 
-    def restore(self, folder: Path, manifest: Manifest) -> None:
+    def restore(self, opened: Opened) -> None:
         self.world.step("restore")
         assert self.state == "dead", "two incarnations at once (S3)"
+        assert (opened.images / "core-300.img").read_bytes() == b"core"
+        with opened.send("pages-1.img") as pages:
+            self.memory_back = b"".join(iter(lambda: pages.read(1 << 16), b""))
         self.state = "running"
 
 

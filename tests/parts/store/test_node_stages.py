@@ -6,7 +6,7 @@ from slurm_reclaim.errors import DumpFailed, OperationFailed, StoreUnavailable
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.order import Living, Outcome
 from slurm_reclaim.stages import node_hibernate, node_restore
-from tests.unit.agent.world import ID, Killed, World
+from tests.parts.store.world import ID, MEMORY, Killed, World
 
 
 def hibernate(world, **changes):
@@ -44,7 +44,7 @@ def test_the_main_path(tmp_path):
     result = hibernate(world)
     assert result.outcome is Outcome.DONE
     assert is_saved(world)
-    assert result.bytes == len(b"memory") + len(b"tar")
+    assert result.bytes == len(MEMORY) + len(b"core") + len(b"tar")
     names = [s for s in world.steps if s != "save"]
     assert names.index("hold") < names.index("dump") < names.index("commit") < names.index("kill")
 
@@ -197,18 +197,51 @@ def test_restore_hands_the_root_to_reclaim_init(tmp_path):
     assert world.link.root == 300
     assert world.session.living is Living.RUNNING
     assert world.session.restored
+    assert world.tree.memory_back == MEMORY
+
+
+def test_memory_that_is_not_what_was_written_ends_the_restore(tmp_path):
+    world = hibernated(tmp_path)
+    for at in range(0, 300, 7):
+        flip(the_pack(world.store.real.checkpoint_dir(ID, 0)), at)
+    assert not restore(world)
+    assert "is not what was written" in world.session.reason
+    assert world.session.living is Living.RESTORE_FAILED
+
+
+def the_pack(folder):
+    (pack,) = (folder.parent / "packs").iterdir()
+    return pack
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda folder: (folder / "images/pages-1.img").write_bytes(b"mEmory"),
-        lambda folder: (folder / "images/pages-1.img").unlink(),
+        lambda folder: flip(folder / "index", -1),
+        lambda folder: cut(folder / "index"),
+        lambda folder: (folder / "index").unlink(),
+        lambda folder: the_pack(folder).unlink(),
+        lambda folder: cut(the_pack(folder)),
+        lambda folder: flip(the_pack(folder), -30),
+        lambda folder: flip(the_pack(folder), -1),
         lambda folder: (folder / "manifest.json").unlink(),
         lambda folder: (folder / "manifest.json").write_text("{"),
     ],
-    ids=["changed", "missing", "no manifest", "broken manifest"],
-)
+    ids=[
+        "index changed", "index cut", "index missing", "pack missing", "pack cut", "table changed",
+        "footer changed", "no manifest", "broken manifest",
+    ],
+)  # fmt: skip
 def test_a_damaged_checkpoint_is_refused_before_anything_starts(tmp_path, damage):
     world = hibernated(tmp_path)
     damage(world.store.real.checkpoint_dir(ID, 0))
@@ -222,7 +255,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_starts(tmp_path, damage
 def test_a_failed_restore_keeps_the_image(tmp_path):
     world = hibernated(tmp_path)
     world.steps.clear()
-    world.fail_at, world.error = 3, OperationFailed("can't bind")
+    world.fail_at, world.error = 2, OperationFailed("can't bind")
     assert not restore(world)
     assert world.session.reason == "can't bind"
     assert world.store.real.committed(ID) == [0]

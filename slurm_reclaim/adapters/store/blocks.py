@@ -1,0 +1,242 @@
+"""Streams cut into blocks of 4 KiB, each stored once in the life of a session.
+
+A block is known by 16 bytes of XXH3 under a secret seed of the session's (nobody can make two that
+collide without knowing it, and only the owner's own data is ever compared). It is found again by
+its content wherever it moves: an idle kernel's pages change places in CRIU's files, but not what
+is in them. Where a block lies is an address: the pack, then `frame * 256 + slot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import zstandard
+from xxhash import xxh3_128_digest
+
+from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS
+from slurm_reclaim.adapters.store.packs import HASH, PackReader, PackWriter
+from slurm_reclaim.errors import IntegrityError
+
+ZEROS = -1
+_PACK_SHIFT = 40
+_EMPTY = bytes(HASH)
+# Blocks found by themselves: about 100 MiB of memory. With more, every second is dropped, again and
+# again; those between are found because they follow one that was.
+_MOST_KNOWN = 1 << 19
+
+
+class Stream(msgspec.Struct):
+    """One image, archive or file: `size` bytes, in runs of (pack, first address, blocks); the pack
+    -1 stands for zeros. `bulk`: large, and read from front to back only."""
+
+    name: str
+    size: int
+    bulk: bool
+    runs: list[tuple[int, int, int]]
+
+
+class Index(msgspec.Struct):
+    """What a checkpoint consists of; `packs` are names, by which the runs count."""
+
+    version: int
+    packs: list[str]
+    streams: list[Stream]
+
+
+def encode(index: Index) -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(index))
+
+
+def decode(raw: bytes) -> Index:
+    """Raises IntegrityError."""
+    try:
+        plain = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+        index = msgspec.msgpack.decode(plain, type=Index)
+    except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+        raise IntegrityError(f"the index can't be read: {error}") from error
+    if index.version != 1:
+        raise IntegrityError(f"the index has the unknown version {index.version}")
+    for stream in index.streams:
+        blocks = sum(count for _, _, count in stream.runs)
+        if blocks != -(-stream.size // BLOCK) or any(run[2] <= 0 for run in stream.runs):
+            raise IntegrityError(f"the index does not tell where {stream.name} is")
+    return index
+
+
+class _Known:
+    """Where blocks lie that were stored before, in this dump or an earlier one."""
+
+    def __init__(self, packs: Sequence[PackReader]) -> None:
+        self.hashes: list[bytearray] = []
+        self._at: dict[bytes, int] = {}
+        self._every = 1
+        for number, pack in enumerate(packs):
+            hashes = bytearray(pack.hashes())
+            self.hashes.append(hashes)
+            for slot in range(len(hashes) // HASH):
+                self.add(
+                    bytes(hashes[slot * HASH : (slot + 1) * HASH]), number << _PACK_SHIFT | slot
+                )
+        self.hashes.append(bytearray())
+
+    def add(self, hash: bytes, address: int) -> None:
+        if hash == _EMPTY or (self._every > 1 and hash[0] % self._every):
+            return
+        self._at[hash] = address
+        if len(self._at) > _MOST_KNOWN and self._every < 256:
+            self._every *= 2
+            self._at = {h: a for h, a in self._at.items() if not h[0] % self._every}
+
+    def find(self, hash: bytes, expected: int) -> int | None:
+        """Where this content is; looked for at `expected` first."""
+        if expected >= 0:
+            hashes = self.hashes[expected >> _PACK_SHIFT]
+            at = (expected & ((1 << _PACK_SHIFT) - 1)) * HASH
+            if hashes[at : at + HASH] == hash:
+                return expected
+        return self._at.get(hash)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A frame being filled."""
+
+    number: int = -1
+    blocks: bytearray = field(default_factory=bytearray)
+
+
+class BlockWriter:
+    """Stores the blocks of streams in a new pack, but for those that `packs` have already."""
+
+    def __init__(self, writer: PackWriter, packs: Sequence[PackReader], seed: int) -> None:
+        self._writer = writer
+        self._names = [*(pack.name for pack in packs), writer.path.name]
+        self._known = _Known(packs)
+        self._new = len(packs)
+        self._seed = seed
+        self._zero = xxh3_128_digest(bytes(BLOCK), seed)
+        # Small images lie together, so that they can be read without the memory around them.
+        self._open = {True: _Open(), False: _Open()}
+        self._streams: list[Stream] = []
+
+    def stream(self, name: str, *, bulk: bool) -> Stream:
+        opened = Stream(name, 0, bulk, [])
+        self._streams.append(opened)
+        return opened
+
+    def write(self, stream: Stream, data: memoryview) -> None:
+        """Append to a stream; only the last piece may end within a block."""
+        known, seed, zero = self._known, self._seed, self._zero
+        pack, first, count = stream.runs.pop() if stream.runs else (-2, 0, 0)
+        expected = (pack << _PACK_SHIFT | first) + count if pack >= 0 else -1
+        for at in range(0, len(data), BLOCK):
+            block = data[at : at + BLOCK]
+            if len(block) < BLOCK:
+                block = memoryview(bytes(block) + bytes(BLOCK - len(block)))
+            hash = xxh3_128_digest(block, seed)
+            if hash == zero:
+                address = ZEROS
+            else:
+                found = known.find(hash, expected)
+                address = self._store(stream.bulk, hash, block) if found is None else found
+            if count and address == expected:
+                count += 1
+            else:
+                if count:
+                    stream.runs.append((pack, first, count))
+                pack, count = (ZEROS if address < 0 else address >> _PACK_SHIFT), 1
+                first = 0 if address < 0 else address & ((1 << _PACK_SHIFT) - 1)
+            expected = ZEROS if address < 0 else address + 1
+        if count:
+            stream.runs.append((pack, first, count))
+        stream.size += len(data)
+
+    def _store(self, bulk: bool, hash: bytes, block: memoryview) -> int:
+        frame = self._open[bulk]
+        if frame.number < 0:
+            frame.number, frame.blocks = self._writer.begin(), bytearray()
+            self._known.hashes[self._new] += bytes(HASH * FRAME_BLOCKS)
+        slot = frame.number * FRAME_BLOCKS + len(frame.blocks) // BLOCK
+        frame.blocks += block
+        self._known.hashes[self._new][slot * HASH : (slot + 1) * HASH] = hash
+        address = self._new << _PACK_SHIFT | slot
+        self._known.add(hash, address)
+        if len(frame.blocks) == BLOCK * FRAME_BLOCKS:
+            self._close(frame)
+        return address
+
+    def _close(self, frame: _Open) -> None:
+        if frame.number >= 0:
+            self._writer.fill(frame.number, frame.blocks)
+            frame.number, frame.blocks = -1, bytearray()
+
+    def finish(self) -> tuple[Index, bytearray]:
+        """The index, which names the packs that are used, and the hashes of the new pack."""
+        for frame in self._open.values():
+            self._close(frame)
+        used = sorted({run[0] for stream in self._streams for run in stream.runs} | {self._new})
+        place = {old: new for new, old in enumerate(n for n in used if n >= 0)} | {ZEROS: ZEROS}
+        for stream in self._streams:
+            stream.runs = [(place[pack], first, count) for pack, first, count in stream.runs]
+        names = [self._names[number] for number in place if number >= 0]
+        return Index(1, names, self._streams), self._known.hashes[self._new]
+
+
+@dataclass(slots=True)
+class Batch:
+    """About a frame of a stream: (pack, frame, first slot, blocks), each within one frame, pack -1
+    for zeros; and how many bytes of them the stream has."""
+
+    runs: list[tuple[int, int, int, int]] = field(default_factory=list)
+    blocks: int = 0
+    size: int = 0
+
+
+def batches(stream: Stream) -> Iterator[Batch]:
+    """The whole stream, front to back."""
+    left, batch = stream.size, Batch()
+    for run in _within_frames(stream):
+        batch.runs.append(run)
+        batch.blocks += run[3]
+        if batch.blocks >= FRAME_BLOCKS:
+            batch.size = min(left, batch.blocks * BLOCK)
+            left -= batch.size
+            yield batch
+            batch = Batch()
+    if batch.runs:
+        batch.size = left
+        yield batch
+
+
+def _within_frames(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
+    for pack, first, count in stream.runs:
+        while count:
+            frame, slot = (0, 0) if pack < 0 else divmod(first, FRAME_BLOCKS)
+            here = min(count, FRAME_BLOCKS - slot)
+            yield pack, frame, slot, here
+            first, count = first + here, count - here
+
+
+def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
+    """The bytes of a batch, checked. Raises IntegrityError."""
+    pieces = []
+    for pack, frame, slot, count in batch.runs:
+        if pack < 0:
+            pieces.append(bytes(count * BLOCK))
+            continue
+        if pack >= len(packs):
+            raise IntegrityError("the index counts on a pack that it does not name")
+        stored = packs[pack].frame(frame)
+        piece = stored if count == FRAME_BLOCKS else stored[slot * BLOCK : (slot + count) * BLOCK]
+        if len(piece) != count * BLOCK:
+            raise IntegrityError(f"frame {frame} of {packs[pack].name} is shorter than told")
+        pieces.append(piece)
+    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return whole if len(whole) == batch.size else whole[: batch.size]
+
+
+def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[bytes]:
+    """The bytes of a stream, checked, about a frame at a time. Raises IntegrityError."""
+    return (assemble(batch, packs) for batch in batches(stream))

@@ -1,0 +1,201 @@
+"""The program that takes a dump in: CRIU's images and the agent's own archives arrive by pipes and
+leave as blocks in a new pack. A program of its own, because it takes memory and time that the
+agent needs for other sessions, and gives all of it back when it ends.
+
+Started by `staging.Staging`, with two descriptors: a listening socket for CRIU, and the agent's
+end. It writes `<folder>/<pack>` and `<folder>/index`, both durable, and the small images into
+`<images>` for the agent to look at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slurm_reclaim.adapters.criu import stream as criu
+from slurm_reclaim.adapters.store import blocks, talk
+from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, write_new
+from slurm_reclaim.adapters.store.frames import BLOCK, FRAME, FrameCodec, digest
+from slurm_reclaim.adapters.store.packs import PackReader, PackWriter
+from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.model.checkpoint import Part
+
+_BIG_PIPE, _SMALL_BUFFER = 1 << 20, 16 * BLOCK
+# Images that may be large: they are not handed to the agent.
+_BULK = ("pages-", "ghost-file-", "tmpfs-", "files.tar", "outputs-")
+_TELL_EVERY = 0.25
+# How long to wait, without an agent, for a CRIU that it may have started.
+_ORPHAN_PATIENCE = 30
+
+
+class _Incoming:
+    """A pipe being emptied. Blocks are cut off at multiples of 4 KiB."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd, self.name = fd, name
+        self.bulk = name.startswith(_BULK)
+        if self.bulk:
+            # refused where the owner's share of pipe memory is used up: slower, not wrong
+            with suppress(OSError):
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BIG_PIPE)
+        self.buffer = memoryview(bytearray(FRAME if self.bulk else _SMALL_BUFFER))
+        self.filled = 0
+        self.kept: list[bytes] = []
+
+    def fill(self) -> int:
+        got = os.readv(self.fd, [self.buffer[self.filled :]])
+        self.filled += got
+        return got
+
+
+class Capture:
+    def __init__(self, listening: socket.socket, agent: socket.socket, orders: dict[str, Any]):
+        self._folder = Path(orders["folder"])
+        self._images = Path(orders["images"])
+        packs = Path(orders["packs"])
+        self._known = [
+            PackReader(packs / known["path"], Part(**known), FrameCodec())
+            for known in orders["known"]
+        ]
+        codec = FrameCodec(int(orders["level"]))
+        self._pack = PackWriter(self._folder / orders["pack"], codec, max(2, os.cpu_count() or 2))
+        self._writer = blocks.BlockWriter(self._pack, self._known, int(orders["seed"]))
+        self._listening, self._agent = listening, agent
+        self._criu: socket.socket | None = None
+        self._incoming: dict[int, _Incoming] = {}
+        self._streams: dict[int, blocks.Stream] = {}
+        self._raw = 0
+        self._told = 0.0
+        self._finishing = self._orphaned = self._connected = self._settled = False
+        self._poll = select.poll()
+
+    def run(self) -> None:
+        """Until the agent says that this was all, and every pipe has ended."""
+        for end in (self._listening, self._agent):
+            self._poll.register(end.fileno(), select.POLLIN)
+        while not (self._finishing and not self._incoming and self._criu is None):
+            ready = self._poll.poll(_ORPHAN_PATIENCE * 1000 if self._orphaned else None)
+            if self._orphaned and not (ready or self._connected):
+                raise talk.Hangup
+            for fd, _ in ready:
+                self._ready(fd)
+            self._tell_of_the_end()
+        if self._orphaned:
+            raise talk.Hangup
+        index, hashes = self._writer.finish()
+        encoded = blocks.encode(index)
+        write_new(self._folder / INDEX, encoded)
+        pack = self._pack.finish(hashes)
+        fsync_directory(self._folder)
+        self._agent.settimeout(None)
+        talk.send(
+            self._agent,
+            {
+                "finished": True,
+                "raw": self._raw,
+                "packs": index.packs,
+                "pack": [pack.path, pack.size, pack.digest],
+                "index": [INDEX, len(encoded), digest(encoded).hex()],
+            },
+        )
+
+    def _ready(self, fd: int) -> None:
+        if fd in self._incoming:
+            self._advance(fd)
+        elif fd == self._agent.fileno():
+            self._order()
+        elif fd == self._listening.fileno():
+            self._criu, _ = self._listening.accept()
+            self._connected = True
+            self._poll.unregister(self._listening.fileno())
+            self._poll.register(self._criu.fileno(), select.POLLIN)
+        elif self._criu is not None and fd == self._criu.fileno():
+            name = criu.receive_name(self._criu)
+            if name is None:
+                self._poll.unregister(fd)
+                self._criu.close()
+                self._criu = None
+            else:
+                self._take(name, criu.receive_pipe(self._criu))
+
+    def _tell_of_the_end(self) -> None:
+        """Of CRIU's images: the last of them may still be in its pipe when CRIU has ended."""
+        if self._connected and self._criu is None and not (self._incoming or self._settled):
+            self._settled = True
+            if not self._orphaned:
+                talk.send(self._agent, {"settled": True})
+
+    def _order(self) -> None:
+        try:
+            message, fd = talk.receive(self._agent)
+        except talk.Hangup:
+            # A CRIU whose pipes break has to undo what it began. It is let come to its end: the
+            # next agent waits for it, and then gives the tree back.
+            self._poll.unregister(self._agent.fileno())
+            self._finishing = self._orphaned = True
+            return
+        if message["do"] == "take" and fd is not None:
+            self._take(message["name"], fd)
+        elif message["do"] == "finish":
+            self._finishing = True
+
+    def _take(self, name: str, fd: int) -> None:
+        incoming = _Incoming(fd, name)
+        self._incoming[fd] = incoming
+        self._streams[fd] = self._writer.stream(name, bulk=incoming.bulk)
+        self._poll.register(fd, select.POLLIN)
+
+    def _advance(self, fd: int) -> None:
+        incoming = self._incoming[fd]
+        got = incoming.fill()
+        if got and incoming.filled < len(incoming.buffer):
+            return
+        data = incoming.buffer[: incoming.filled]
+        if data and self._orphaned:
+            incoming.filled = 0
+        elif data:
+            self._writer.write(self._streams[fd], data)
+            if not incoming.bulk:
+                incoming.kept.append(bytes(data))
+            self._raw += len(data)
+            incoming.filled = 0
+            self._tell()
+        if not got:
+            self._poll.unregister(fd)
+            os.close(fd)
+            del self._incoming[fd]
+            size = self._streams.pop(fd).size
+            if not incoming.bulk:
+                (self._images / incoming.name).write_bytes(b"".join(incoming.kept))
+            if not self._orphaned:
+                talk.send(self._agent, {"stored": incoming.name, "bytes": size})
+
+    def _tell(self) -> None:
+        """Progress, which the agent may be too busy to read: then it is left out."""
+        if time.monotonic() - self._told > _TELL_EVERY:
+            self._told = time.monotonic()
+            with suppress(BlockingIOError):
+                self._agent.setblocking(False)
+                talk.send(self._agent, {"raw": self._raw})
+            self._agent.setblocking(True)
+
+
+def main() -> None:
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    agent = socket.socket(fileno=int(sys.argv[2]))
+    try:
+        orders, _ = talk.receive(agent)
+        Capture(listening, agent, orders).run()
+    except talk.Hangup:
+        raise SystemExit("the agent is gone") from None
+    except (ReclaimError, OSError) as error:
+        said = error.message if isinstance(error, ReclaimError) else error.strerror or str(error)
+        talk.send(agent, {"error": said, "kind": type(error).__name__})
+        raise SystemExit(1) from None

@@ -1,0 +1,44 @@
+"""Files of the store, durable and compared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from blake3 import blake3
+
+from slurm_reclaim.errors import IntegrityError
+from slurm_reclaim.model.checkpoint import Part
+
+INDEX = "index"
+
+
+def fsync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A new file of root's, durable."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_part(folder: Path, part: Part) -> bytes:
+    """A small part, compared with what was written: what is used is what was compared. Raises
+    IntegrityError, OSError."""
+    try:
+        fd = os.open(folder / part.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise IntegrityError(f"{part.path} is missing") from None
+    with os.fdopen(fd, "rb") as file:
+        data = file.read(part.size + 1)
+    if len(data) != part.size or blake3(data).hexdigest() != part.digest:
+        raise IntegrityError(f"{part.path} is not what was written")
+    return data

@@ -1,0 +1,258 @@
+"""Packs: one immutable file of frames, written by one dump, read by every checkpoint of the same
+session that shares its contents.
+
+    frames ... | hashes | table | footer
+
+`hashes` are 16 bytes a block (see blocks.py), by which the next dump finds what it need not write
+again. The `table` says where each frame lies, how long it is and its BLAKE3; the manifest names the
+BLAKE3 of the table, so that a frame is trusted because the sealed manifest is. The footer says
+where the table begins.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import threading
+from array import array
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from slurm_reclaim.adapters.store.frames import BLOCK, DIGEST, FRAME_BLOCKS, FrameCodec, digest
+from slurm_reclaim.errors import IntegrityError
+from slurm_reclaim.model.checkpoint import Part
+
+HASH = 16
+_FOOTER = struct.Struct("<8sQQ")
+_MAGIC = b"RCLMPACK"
+_VERSION = 1
+# Frames on their way to the disk: what bounds the memory of a dump.
+_PENDING = 8
+_SYNC_EVERY = 0.05
+_CACHED = 32
+
+
+class _Table(msgspec.Struct):
+    """Arrays by frame number; `hashes`: where, how long, digest."""
+
+    version: int
+    offsets: bytes
+    lengths: bytes
+    blocks: bytes
+    digests: bytes
+    hashes: tuple[int, int, bytes]
+
+
+class PackWriter:
+    """Frames are numbered when they are begun and stored in the order in which they are full.
+    Compression, writing and syncing run beside the caller. OSError where the disk says no."""
+
+    def __init__(self, path: Path, codec: FrameCodec, workers: int) -> None:
+        self.path = path
+        self._codec = codec
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self._offsets, self._lengths, self._blocks = array("Q"), array("I"), array("H")
+        self._digests = bytearray()
+        self._at = 0
+        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(workers)
+        self._queue: queue.Queue[tuple[int, int, Future[tuple[bytes, bytes]]] | None] = queue.Queue(
+            _PENDING
+        )
+        self._writer = threading.Thread(target=self._guarded, args=(self._write,), daemon=True)
+        self._written = threading.Event()
+        self._syncer = threading.Thread(target=self._guarded, args=(self._sync,), daemon=True)
+        self._writer.start()
+        self._syncer.start()
+
+    def begin(self) -> int:
+        """The number of a new frame."""
+        self._offsets.append(0)
+        self._lengths.append(0)
+        self._blocks.append(0)
+        self._digests += bytes(DIGEST)
+        return len(self._offsets) - 1
+
+    def fill(self, number: int, blocks: bytes | bytearray) -> None:
+        """Store frame `number`; `blocks` must not be touched any more. Waits while too many are on
+        their way."""
+        if self._error is not None:
+            raise self._error
+        self._queue.put(
+            (number, len(blocks) // BLOCK, self._pool.submit(self._encode, blocks, number))
+        )
+
+    def _encode(self, blocks: bytes | bytearray, number: int) -> tuple[bytes, bytes]:
+        stored = self._codec.encode(blocks, number)
+        return stored, digest(stored)
+
+    def finish(self, hashes: bytes | bytearray) -> Part:
+        """Write the rest, make it durable and close. The part is named by the file's name."""
+        self._queue.put(None)
+        self._writer.join()
+        self._written.set()
+        self._syncer.join()
+        self._pool.shutdown()
+        if self._error is not None:
+            raise self._error
+        stored = self._codec.encode(bytes(hashes), len(self._offsets))
+        place = (self._at, len(stored), digest(stored))
+        self._append(stored)
+        table = msgspec.msgpack.encode(
+            _Table(
+                _VERSION,
+                self._offsets.tobytes(),
+                self._lengths.tobytes(),
+                self._blocks.tobytes(),
+                bytes(self._digests),
+                place,
+            )
+        )
+        at = self._at
+        self._append(table)
+        self._append(_FOOTER.pack(_MAGIC, at, len(table)))
+        os.fsync(self._fd)
+        os.close(self._fd)
+        return Part(self.path.name, self._at, digest(table).hex())
+
+    @property
+    def stored(self) -> int:
+        """Bytes written so far."""
+        return self._at
+
+    def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        self._at += len(data)
+
+    def _guarded(self, work: object) -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            self._error = error
+            if work == self._write:
+                self._drain()
+
+    def _drain(self) -> None:
+        """After an error: nobody may wait for a queue that nobody empties."""
+        while self._queue.get() is not None:
+            pass
+
+    def _write(self) -> None:
+        while (item := self._queue.get()) is not None:
+            number, blocks, coded = item
+            stored, named = coded.result()
+            self._offsets[number], self._lengths[number] = self._at, len(stored)
+            self._blocks[number] = blocks
+            self._digests[number * DIGEST : (number + 1) * DIGEST] = named
+            self._append(stored)
+
+    def _sync(self) -> None:
+        """Push it to the disk while the dump goes on, so that the last fsync has little to do."""
+        synced = 0
+        while not self._written.wait(_SYNC_EVERY):
+            if self._at - synced >= 8 << 20:
+                synced = self._at
+                os.fdatasync(self._fd)
+
+
+class PackReader:
+    """Raises IntegrityError, naming the pack, where it is not the one that `part` describes;
+    OSError where it can't be read. `frame` may be called by several threads."""
+
+    def __init__(self, path: Path, part: Part, codec: FrameCodec) -> None:
+        self.name = part.path
+        self._codec = codec
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        # Not followed, not waited for: whatever lies there must be the plain file we wrote.
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            self._table = self._read_table(part)
+            self._spread()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _read_table(self, part: Part) -> _Table:
+        size = os.fstat(self._fd).st_size
+        if size != part.size or size < _FOOTER.size:
+            raise IntegrityError(f"{self.name} has {size} bytes, {part.size} were written")
+        magic, at, length = _FOOTER.unpack(self._read(size - _FOOTER.size, _FOOTER.size))
+        if magic != _MAGIC or at + length + _FOOTER.size != size:
+            raise IntegrityError(f"{self.name} is not a pack")
+        raw = self._read(at, length)
+        if digest(raw).hex() != part.digest:
+            raise IntegrityError(f"the table of {self.name} is not what was written")
+        try:
+            table = msgspec.msgpack.decode(raw, type=_Table)
+        except msgspec.MsgspecError as error:
+            raise IntegrityError(f"the table of {self.name}: {error}") from error
+        if table.version != _VERSION:
+            raise IntegrityError(f"{self.name} has the unknown version {table.version}")
+        return table
+
+    def _spread(self) -> None:
+        self._offsets, self._lengths, self._blocks = array("Q"), array("I"), array("H")
+        self._offsets.frombytes(self._table.offsets)
+        self._lengths.frombytes(self._table.lengths)
+        self._blocks.frombytes(self._table.blocks)
+        self._digests = self._table.digests
+
+    def _read(self, at: int, size: int) -> bytes:
+        """Read, never mapped: where the disk fails, a mapping ends the process
+        with SIGBUS, a read says so."""
+        pieces = []
+        while size:
+            piece = os.pread(self._fd, size, at)
+            if not piece:
+                raise IntegrityError(f"{self.name} ends early")
+            pieces.append(piece)
+            at, size = at + len(piece), size - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def frames(self) -> int:
+        return len(self._offsets)
+
+    def hashes(self) -> bytes:
+        """16 bytes for each of 256 blocks a frame, by frame number."""
+        at, length, named = self._table.hashes
+        stored = self._read(at, length)
+        if digest(stored) != named:
+            raise IntegrityError(f"the hashes of {self.name} are not what was written")
+        return self._codec.decode(stored, self.frames, self.frames * FRAME_BLOCKS * HASH)
+
+    def frame(self, number: int, *, keep: bool = True) -> bytes:
+        """The blocks of a frame, checked. With `keep` the last few are remembered."""
+        with self._lock:
+            if number in self._cache:
+                self._cache.move_to_end(number)
+                return self._cache[number]
+        if not 0 <= number < self.frames:
+            raise IntegrityError(f"{self.name} has no frame {number}")
+        stored = self._read(self._offsets[number], self._lengths[number])
+        if digest(stored) != self._digests[number * DIGEST : (number + 1) * DIGEST]:
+            raise IntegrityError(f"frame {number} of {self.name} is not what was written")
+        blocks = self._codec.decode(stored, number, self._blocks[number] * BLOCK)
+        if keep:
+            with self._lock:
+                self._cache[number] = blocks
+                while len(self._cache) > _CACHED:
+                    self._cache.popitem(last=False)
+        return blocks
+
+    def verify(self) -> None:
+        """Read everything."""
+        for number in range(self.frames):
+            if self._blocks[number]:
+                self.frame(number, keep=False)
+        self.hashes()
+
+    def close(self) -> None:
+        os.close(self._fd)

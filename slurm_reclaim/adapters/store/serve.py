@@ -1,0 +1,155 @@
+"""The program that gives a checkpoint back: from packs, through checks, into the pipes of CRIU and
+of the agent's own tools. Nobody is handed a byte that was not compared with the sealed manifest
+in this program's own memory first.
+
+Started by `opened.Opened`, with two descriptors: a listening socket for CRIU, and the agent's end.
+It puts the small images into `<images>`, where the agent edits them before CRIU asks for them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slurm_reclaim.adapters.criu import stream as criu
+from slurm_reclaim.adapters.store import blocks, talk
+from slurm_reclaim.adapters.store.files import read_part
+from slurm_reclaim.adapters.store.frames import FrameCodec
+from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.errors import IntegrityError, ReclaimError
+from slurm_reclaim.model.checkpoint import Part
+
+_BIG_PIPE = 1 << 20
+# Frames decoded ahead of the one that is written.
+_AHEAD = 4
+
+
+class Serve:
+    def __init__(self, listening: socket.socket, agent: socket.socket, orders: dict[str, Any]):
+        self._images = Path(orders["images"])
+        index = blocks.decode(read_part(Path(orders["folder"]), Part(**orders["index"])))
+        parts = {known["path"]: Part(**known) for known in orders["known"]}
+        if missing := [name for name in index.packs if name not in parts]:
+            raise IntegrityError(f"the manifest does not name the pack {missing[0]}")
+        folder = Path(orders["packs"])
+        self._packs = [PackReader(folder / name, parts[name], FrameCodec()) for name in index.packs]
+        self._bulk = {s.name: s for s in index.streams if s.bulk}
+        self._small = [s for s in index.streams if not s.bulk]
+        self._listening, self._agent = listening, agent
+        self._criu: socket.socket | None = None
+        self._hung_up = False
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() or 2)))
+        self._poll = select.poll()
+
+    def run(self) -> None:
+        for stream in self._small:
+            with (self._images / stream.name).open("xb") as file:
+                for piece in blocks.read(stream, self._packs):
+                    file.write(piece)
+        self._say({"ready": True})
+        for end in (self._listening, self._agent):
+            self._poll.register(end.fileno(), select.POLLIN)
+        # CRIU outlives an agent that is restarted: it is served to its end.
+        while not (self._hung_up and self._criu is None):
+            for fd, _ in self._poll.poll():
+                self._ready(fd)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            talk.send(self._agent, message)
+
+    def _ready(self, fd: int) -> None:
+        if fd == self._agent.fileno():
+            self._order()
+        elif fd == self._listening.fileno():
+            self._criu, _ = self._listening.accept()
+            self._poll.unregister(fd)
+            self._poll.register(self._criu.fileno(), select.POLLIN)
+        elif self._criu is not None:
+            self._answer(self._criu)
+
+    def _order(self) -> None:
+        try:
+            message, fd = talk.receive(self._agent)
+        except talk.Hangup:
+            self._hung_up = True
+            self._poll.unregister(self._agent.fileno())
+            return
+        if message["do"] == "send" and fd is not None:
+            self._start(self._bulk.get(message["name"]), message["name"], fd)
+
+    def _answer(self, connection: socket.socket) -> None:
+        name = criu.receive_name(connection)
+        if name is None:
+            self._poll.unregister(connection.fileno())
+            connection.close()
+            self._criu = None
+            return
+        exists = name in self._bulk or (self._images / name).is_file()
+        criu.answer(connection, exists)
+        if exists:
+            self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
+
+    def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+        threading.Thread(target=self._feed, args=(stream, name, fd), daemon=True).start()
+
+    def _feed(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+        try:
+            if stream is None:
+                write_all(fd, memoryview((self._images / name).read_bytes()))
+            else:
+                # refused where the owner's share of pipe memory is used up: slower, not wrong
+                with suppress(OSError):
+                    fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BIG_PIPE)
+                for piece in self._pieces(stream):
+                    write_all(fd, memoryview(piece))
+        except BrokenPipeError:
+            pass  # the reader has seen enough
+        except (ReclaimError, OSError) as error:
+            # The pipe ends early, which no reader takes for success; this says why.
+            said = error.message if isinstance(error, ReclaimError) else str(error)
+            with suppress(talk.Hangup):
+                self._say({"error": f"{name}: {said}"})
+        finally:
+            os.close(fd)
+
+    def _pieces(self, stream: blocks.Stream) -> Iterator[bytes]:
+        """The stream in pieces of about a frame, a few of them put together ahead."""
+        ahead: deque[Future[bytes]] = deque()
+        batches = blocks.batches(stream)
+        while True:
+            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
+                ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+
+
+def write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def main() -> None:
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    agent = socket.socket(fileno=int(sys.argv[2]))
+    try:
+        orders, _ = talk.receive(agent)
+        Serve(listening, agent, orders).run()
+    except talk.Hangup:
+        raise SystemExit("the agent is gone") from None
+    except (ReclaimError, OSError) as error:
+        said = error.message if isinstance(error, ReclaimError) else error.strerror or str(error)
+        talk.send(agent, {"error": said, "kind": type(error).__name__})
+        raise SystemExit(1) from None

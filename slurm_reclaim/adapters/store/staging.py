@@ -1,0 +1,221 @@
+"""The agent's handles of its capture and serve programs: one dump on its way into the store, one
+checkpoint on its way out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import slurm_reclaim
+from slurm_reclaim.adapters.criu import stream as criu
+from slurm_reclaim.adapters.store import talk
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Part
+
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+# -I: no directory and no variable of anybody's has a say in what is imported.
+_START = (
+    "import sys; sys.path.insert(0, {root!r}); "
+    "from slurm_reclaim.adapters.store.{module} import main; main()"
+)
+
+
+class _Program:
+    """One of our two programs, and the local directory it works in: `images` root's, `criu` with
+    the socket and the log of CRIU, which runs as `owner`. Nobody else gets there by a path."""
+
+    def __init__(
+        self,
+        module: str,
+        listen: str,
+        work: Path,
+        owner: Credentials,
+        note: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.work = work
+        self.images, self.criu = work / "images", work / "criu"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700, parents=True)
+        self.images.mkdir(mode=0o700)
+        self.criu.mkdir(mode=0o700)
+        fd = os.open(self.criu, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            listening = criu.listen(fd, listen, owner.uid)
+        finally:
+            os.close(fd)
+        os.chown(self.criu, owner.uid, owner.gid)
+        self._ours, theirs = talk.pair()
+        root = str(Path(slurm_reclaim.__file__).parent.parent)
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START.format(root=root, module=module),
+             str(listening.fileno()), str(theirs.fileno())],
+            pass_fds=(listening.fileno(), theirs.fileno()),
+            stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True,
+        )  # fmt: skip
+        listening.close()
+        theirs.close()
+        self._changed = threading.Condition()
+        self._trouble: tuple[str, str] | None = None
+        self._gone = False
+        self._told: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._note = note
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message, _ = talk.receive(self._ours)
+            except (talk.Hangup, OSError):
+                break
+            with self._changed:
+                self._take(message)
+                self._changed.notify_all()
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "error" in message:
+            self._trouble = self._trouble or (message["error"], message.get("kind", ""))
+        self._told |= message
+        if "stored" in message:
+            self._sizes[message["stored"]] = message["bytes"]
+        if "raw" in message:
+            self._note(message["raw"])
+
+    def say(self, message: dict[str, Any], fd: int | None = None) -> None:
+        try:
+            talk.send(self._ours, message, fd)
+        except (talk.Hangup, OSError) as error:
+            self._raise()
+            raise StoreUnavailable("the program at the store has ended") from error
+
+    def wait(self, for_: Callable[[], bool]) -> dict[str, Any]:
+        """What it told, once `for_` holds. Raises what it complained of."""
+        with self._changed:
+            while not for_():
+                self._raise()
+                if self._gone:
+                    raise StoreUnavailable("the program at the store was killed")
+                self._changed.wait()
+            return dict(self._told)
+
+    def _raise(self) -> None:
+        if self._trouble is not None:
+            said, kind = self._trouble
+            raise IntegrityError(said) if kind != "OSError" else StoreUnavailable(said)
+
+    def trouble(self) -> str:
+        """What it complained of, or that it is gone; empty where all is well. It may know better
+        than those whose pipe broke."""
+        with self._changed:
+            if self._child.poll() is not None:
+                self._changed.wait_for(lambda: self._gone)
+                return self._trouble[0] if self._trouble else "the program at the store was killed"
+            return self._trouble[0] if self._trouble else ""
+
+    def close(self) -> None:
+        """End it and remove what it worked in. Never raises."""
+        with suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)
+        self._child.kill()
+        self._child.wait()
+        self._ours.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+class Staging(_Program):
+    """A dump on its way in. Fulfils ports.Staging."""
+
+    def __init__(
+        self,
+        folder: Path,
+        work: Path,
+        owner: Credentials,
+        orders: dict[str, Any],
+        note: Callable[[int], None],
+    ) -> None:
+        super().__init__("capture", criu.CAPTURE_SOCKET, work, owner, note)
+        self.folder = folder
+        self._orders = orders
+        self.say(orders | {"folder": str(folder), "images": str(self.images)})
+
+    @contextmanager
+    def receive(self, name: str) -> Iterator[BinaryIO]:
+        """A pipe; what is written into it becomes the stream `name`, stored on return."""
+        reading, writing = os.pipe()
+        try:
+            self.say({"do": "take", "name": name}, reading)
+        finally:
+            os.close(reading)
+        with suppress(BrokenPipeError), os.fdopen(writing, "wb", buffering=0) as file:
+            yield file
+        self.wait(lambda: name in self._sizes)
+
+    def settle(self) -> None:
+        """CRIU has ended: wait until its last image has been taken out of its pipe."""
+        self.wait(lambda: "settled" in self._told)
+
+    def size(self, name: str) -> int:
+        """Bytes of a stream that was received."""
+        return self._sizes[name]
+
+    def finish(self) -> Contents:
+        """Everything is in: make it durable."""
+        self.say({"do": "finish"})
+        told = self.wait(lambda: "finished" in self._told)
+        new, index = Part(*told["pack"]), Part(*told["index"])
+        old = {known["path"]: Part(**known) for known in self._orders["known"]}
+        return Contents(
+            parts=(index,),
+            packs=tuple(new if n == new.path else old[n] for n in told["packs"]),
+            seed=self._orders["seed"],
+            raw=told["raw"],
+            stored=new.size + index.size,
+        )
+
+
+class Opened(_Program):
+    """A checkpoint on its way out, its small images already in `images`. Fulfils ports.Opened."""
+
+    def __init__(self, folder: Path, packs: Path, work: Path, manifest: Manifest) -> None:
+        super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
+        self.manifest = manifest
+        try:
+            self.say(
+                {
+                    "folder": str(folder),
+                    "packs": str(packs),
+                    "images": str(self.images),
+                    "index": asdict(manifest.contents.parts[0]),
+                    "known": [asdict(pack) for pack in manifest.contents.packs],
+                }
+            )
+            self.wait(lambda: "ready" in self._told)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def send(self, name: str) -> Iterator[BinaryIO]:
+        """The stream `name` to be read from front to back. Raises IntegrityError at the end, where
+        what was read was not all."""
+        reading, writing = os.pipe()
+        try:
+            self.say({"do": "send", "name": name}, writing)
+        finally:
+            os.close(writing)
+        with os.fdopen(reading, "rb", buffering=0) as file:
+            yield file
+        if why := self.trouble():
+            raise IntegrityError(why)
