@@ -59,6 +59,7 @@ class NodeSession:
     restored: bool = False
     checkpoint: int = -1
     checkpoint_bytes: int = 0
+    checkpoint_stored: int = 0
     needs: Needs | None = None
     stopped: tuple[int, ...] = ()
     staged: str = ""

@@ -59,8 +59,8 @@ class Outcome(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Result:
     """The answer to an order, repeated in every report until the controller acknowledges it.
-    `needs`: what a node must have to restore the checkpoint just committed; `count`: how many
-    terminals took the text of a notice."""
+    `needs`: what a node must have to restore the checkpoint just committed, of `bytes`, of which
+    the store had all but `stored`; `count`: how many terminals took the text of a notice."""
 
     order: str
     session: str
@@ -70,6 +70,7 @@ class Result:
     reason: str
     blockers: tuple[Blocker, ...] = ()
     bytes: int = 0
+    stored: int = 0
     seconds: float = 0.0
     at: float = 0.0
     needs: Needs | None = None

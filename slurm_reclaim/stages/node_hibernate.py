@@ -49,6 +49,7 @@ def hibernate(
             reason=reason,
             blockers=blockers,
             bytes=session.checkpoint_bytes if outcome is Outcome.DONE else 0,
+            stored=session.checkpoint_stored if outcome is Outcome.DONE else 0,
             seconds=clock.now() - began,
             at=clock.now(),
             needs=session.needs if outcome is Outcome.DONE else None,
@@ -124,8 +125,7 @@ def _save_tree(
         tree.save_surroundings(staged)
         manifest = store.commit(staged, id, order.restarts, describe)
         committed = True
-        session.checkpoint, session.checkpoint_bytes = order.restarts, manifest.size
-        session.needs = manifest.needs
+        _note_checkpoint(session, manifest)
     finally:
         if not committed:
             try:
@@ -137,6 +137,12 @@ def _save_tree(
                 save_if_possible(session, save)
     staged.close()
     finish(session, tree, clock, save)
+
+
+def _note_checkpoint(session: NodeSession, manifest: Manifest) -> None:
+    session.checkpoint, session.needs = manifest.restarts, manifest.needs
+    session.checkpoint_bytes = manifest.contents.raw
+    session.checkpoint_stored = manifest.contents.stored
 
 
 def give_back(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None:
@@ -176,8 +182,7 @@ def recover(
     id = parse_session_id(session.session)
     if session.restarts in store.committed(id):
         manifest = store.read(id, session.restarts)
-        session.checkpoint, session.checkpoint_bytes = session.restarts, manifest.size
-        session.needs = manifest.needs
+        _note_checkpoint(session, manifest)
         finish(session, tree, clock, save)
         return "the agent was restarted after the commit; the hibernation goes on"
     try:

@@ -38,12 +38,16 @@ def take_result(desk: Desk, node: str, result: Result) -> None:
 
 
 def _hibernated(desk: Desk, session: Session, result: Result) -> None:
-    details: Details = {"seconds": round(result.seconds, 3), "bytes": result.bytes}
+    details: Details = {
+        "seconds": round(result.seconds, 3),
+        "bytes": result.bytes,
+        "stored": result.stored,
+    }
     if result.outcome is Outcome.DONE:
         desk.apply(
             session.id,
             Fact.CHECKPOINT_COMMITTED,
-            committed_as(result.bytes, result.reason, result.seconds),
+            committed_as(result.bytes, result.reason, result.seconds, result.stored),
             details,
             checkpoint=result.restarts,
             checkpoint_bytes=result.bytes,

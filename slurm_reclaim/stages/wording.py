@@ -35,6 +35,8 @@ def held_again(session: Session, reason: str) -> str:
     return f"not restored: {reason}; again: reclaim restore {session.job}".translate(_FLAT)
 
 
-def committed_as(size: int, why: str, seconds: float = 0.0) -> str:
+def committed_as(size: int, why: str, seconds: float = 0.0, stored: int = 0) -> str:
     took = f" in {seconds:.1f} s" if seconds else ""
-    return f"checkpoint of {amount(size)} complete and verified{took}" + (f"; {why}" if why else "")
+    new = f" ({amount(stored)} new in the store)" if stored else ""
+    text = f"checkpoint of {amount(size)}{new} complete and verified{took}"
+    return f"{text}; {why}" if why else text

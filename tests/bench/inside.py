@@ -43,6 +43,7 @@ def dump(job: str, folder: Path) -> None:
         keep=(fd,),
     )
     words = command.dump(CRIU, root.inner, fd, 512 << 20)
+    words.remove("--stream")
     words[words.index("--leave-stopped")] = "--leave-running"
     began = time.monotonic()
     done = command.run(entry, words, 600)
@@ -68,6 +69,7 @@ def restore(folder: Path) -> None:
     null = os.open("/dev/null", os.O_WRONLY | os.O_APPEND)
     entry = Entry(block_io_uring=True, identity=owner, caps=command.RESTORE_CAPS, keep=(fd, null))
     words = command.restore(CRIU, fd, [(null, facts["stdout"])])
+    words.remove("--stream")
     for number in (fd, null):
         os.set_inheritable(number, True)
     inner = [str(command.LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *words]

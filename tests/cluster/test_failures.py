@@ -62,7 +62,7 @@ def test_a_store_that_fills_up_half_way(lab, counter):
         assert done.returncode != 0, done.stdout
         assert "No space left" in done.stderr
         runs_on(job, before)
-        assert lab.exec(node, "find", STORE, "-name", "pages-*").stdout == ""
+        assert lab.exec(node, "find", STORE, "-name", "*.pack").stdout == ""
     finally:
         lab.exec(node, "umount", STORE)
         lab.exec(node, "rm", drop_in)
@@ -188,6 +188,51 @@ def test_slurmctld_away_between_the_commit_and_the_requeue(lab, counter):
     is_whole(job, before)
 
 
+# Once one of our programs at the store is there, it is killed after so many seconds.
+KILL = """for i in $(seq 600); do
+  pid=$(pgrep -f '[s]tore.{program} import') && sleep {delay} && kill -9 $pid && exit 0
+  sleep 0.02
+done; exit 1"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.4, 0.7])
+def test_the_program_that_takes_the_dump_in_is_killed(lab, counter, delay):
+    """CRIU's pipes break in the middle of a dump."""
+    job = counter("--mem=1000", mib=400)
+    before, node = job.seen(), job.node
+    job.reclaim("hibernate", "--no-wait")
+    lab.exec(node, "sh", "-c", KILL.format(program="capture", delay=delay), check=False)
+    state = lab.wait(
+        "one truth or the other",
+        lambda: job.session()["state"] in ("ACTIVE", "HIBERNATED") and job.session()["state"],
+        90,
+    )
+    if state == "ACTIVE":
+        runs_on(job, before)
+        job.reclaim("hibernate")
+    is_whole(job, before)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5])
+def test_the_program_that_gives_the_image_back_is_killed(lab, counter, delay):
+    job = counter("--mem=1000", mib=400)
+    before = job.seen()
+    job.reclaim("hibernate")
+    with only(lab, "n2"):
+        job.reclaim("restore", "--no-wait")
+        lab.exec("n2", "sh", "-c", KILL.format(program="serve", delay=delay), check=False)
+        state = lab.wait(
+            "one truth or the other",
+            lambda: job.session()["state"] in ("ACTIVE", "HIBERNATED") and job.session()["state"],
+            90,
+        )
+    if state == "HIBERNATED":
+        is_whole(job, before)
+    else:
+        after = job.counts_on()
+        assert (after.pid, after.memory) == (before.pid, True)
+
+
 def test_an_agent_killed_while_restoring(lab, counter):
     job = counter("--mem=1000", mib=400)
     before = job.seen()
@@ -226,12 +271,12 @@ def test_a_node_lost_while_its_session_is_hibernated(lab, counter):
 def test_a_damaged_image_is_never_started(lab, counter):
     job = counter(mib=20)
     job.reclaim("hibernate")
-    pages = lab.out("ctl", "sh", "-c", f"ls {STORE}/*/{job.job}.*/0/images/pages-1.img")
-    lab.exec("ctl", "sh", "-c", f"printf X | dd of={pages} bs=1 seek=5000 conv=notrunc")
+    pack = lab.out("ctl", "sh", "-c", f"ls {STORE}/*/{job.job}.*/packs/*.pack")
+    lab.exec("ctl", "sh", "-c", f"printf XYZ | dd of={pack} bs=1 seek=500 conv=notrunc")
     done = job.reclaim("restore", check=False)
     assert done.returncode != 0
     held = job.wait_for_session("HIBERNATED")
-    assert "pages-1.img is not what was written" in held["reason"]
+    assert "is not what was written" in held["reason"]
     assert processes(lab, "n1") == []
     assert job.output().count("started") == 1
 

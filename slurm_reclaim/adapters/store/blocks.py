@@ -89,6 +89,22 @@ class _Known:
             self._every *= 2
             self._at = {h: a for h, a in self._at.items() if not h[0] % self._every}
 
+    def add_all(self, hashes: Sequence[bytes], first: int) -> None:
+        """Of a frame, none of them known."""
+        if self._every == 1 and len(self._at) + len(hashes) <= _MOST_KNOWN:
+            self._at.update(zip(hashes, range(first, first + len(hashes)), strict=True))
+            return
+        for number, hash in enumerate(hashes):
+            self.add(hash, first + number)
+
+    def knows_any(self, hashes: Sequence[bytes]) -> bool:
+        return not self._at.keys().isdisjoint(hashes)
+
+    def follows(self, expected: int, joined: bytes) -> bool:
+        """Whether the blocks of these hashes lie one after the other at `expected`."""
+        at = (expected & ((1 << _PACK_SHIFT) - 1)) * HASH
+        return self.hashes[expected >> _PACK_SHIFT][at : at + len(joined)] == joined
+
     def find(self, hash: bytes, expected: int) -> int | None:
         """Where this content is; looked for at `expected` first."""
         if expected >= 0:
@@ -127,37 +143,73 @@ class BlockWriter:
         return opened
 
     def write(self, stream: Stream, data: memoryview) -> None:
-        """Append to a stream; only the last piece may end within a block."""
-        known, seed, zero = self._known, self._seed, self._zero
-        pack, first, count = stream.runs.pop() if stream.runs else (-2, 0, 0)
-        expected = (pack << _PACK_SHIFT | first) + count if pack >= 0 else -1
-        for at in range(0, len(data), BLOCK):
-            block = data[at : at + BLOCK]
-            if len(block) < BLOCK:
-                block = memoryview(bytes(block) + bytes(BLOCK - len(block)))
-            hash = xxh3_128_digest(block, seed)
-            if hash == zero:
-                address = ZEROS
-            else:
-                found = known.find(hash, expected)
-                address = self._store(stream.bulk, hash, block) if found is None else found
-            if count and address == expected:
-                count += 1
-            else:
-                if count:
-                    stream.runs.append((pack, first, count))
-                pack, count = (ZEROS if address < 0 else address >> _PACK_SHIFT), 1
-                first = 0 if address < 0 else address & ((1 << _PACK_SHIFT) - 1)
-            expected = ZEROS if address < 0 else address + 1
-        if count:
-            stream.runs.append((pack, first, count))
+        """Append to a stream, a frame at most; only the last piece may end within a block."""
         stream.size += len(data)
+        if odd := len(data) % BLOCK:
+            data = memoryview(bytes(data) + bytes(BLOCK - odd))
+        seed = self._seed
+        hashes = [xxh3_128_digest(data[at : at + BLOCK], seed) for at in range(0, len(data), BLOCK)]
+        if not self._write_at_once(stream, data, hashes):
+            for number, hash in enumerate(hashes):
+                if hash == self._zero:
+                    self._add_run(stream, ZEROS, 1)
+                    continue
+                found = self._known.find(hash, self._next(stream))
+                if found is None:
+                    found = self._store(
+                        stream.bulk, hash, data[number * BLOCK : (number + 1) * BLOCK]
+                    )
+                self._add_run(stream, found, 1)
+
+    def _write_at_once(self, stream: Stream, data: memoryview, hashes: list[bytes]) -> bool:
+        """The three things that most memory is, without a look at each block: what follows in the
+        last checkpoint, zeros, and a frame of what is all new."""
+        joined, expected = b"".join(hashes), self._next(stream)
+        if expected >= 0 and self._known.follows(expected, joined):
+            self._add_run(stream, expected, len(hashes))
+            return True
+        different = set(hashes)
+        if different == {self._zero}:
+            self._add_run(stream, ZEROS, len(hashes))
+            return True
+        whole = len(different) == len(hashes) == FRAME_BLOCKS and self._open[stream.bulk].number < 0
+        if not whole or self._zero in different or self._known.knows_any(hashes):
+            return False
+        number = self._begin()
+        first = self._new << _PACK_SHIFT | number * FRAME_BLOCKS
+        self._known.hashes[self._new][number * FRAME_BLOCKS * HASH :] = joined
+        self._known.add_all(hashes, first)
+        self._writer.fill(number, bytes(data))
+        self._add_run(stream, first, FRAME_BLOCKS)
+        return True
+
+    @staticmethod
+    def _next(stream: Stream) -> int:
+        """The address behind the last run's end, -1 behind zeros and at the start."""
+        if not stream.runs or stream.runs[-1][0] < 0:
+            return -1
+        pack, first, count = stream.runs[-1]
+        return (pack << _PACK_SHIFT | first) + count
+
+    def _add_run(self, stream: Stream, address: int, count: int) -> None:
+        pack, first = (ZEROS, 0) if address < 0 else (
+            address >> _PACK_SHIFT, address & ((1 << _PACK_SHIFT) - 1)
+        )  # fmt: skip
+        if stream.runs:
+            last_pack, last_first, last_count = stream.runs[-1]
+            if pack == last_pack and (pack < 0 or first == last_first + last_count):
+                stream.runs[-1] = (pack, last_first, last_count + count)
+                return
+        stream.runs.append((pack, first, count))
+
+    def _begin(self) -> int:
+        self._known.hashes[self._new] += bytes(HASH * FRAME_BLOCKS)
+        return self._writer.begin()
 
     def _store(self, bulk: bool, hash: bytes, block: memoryview) -> int:
         frame = self._open[bulk]
         if frame.number < 0:
-            frame.number, frame.blocks = self._writer.begin(), bytearray()
-            self._known.hashes[self._new] += bytes(HASH * FRAME_BLOCKS)
+            frame.number, frame.blocks = self._begin(), bytearray()
         slot = frame.number * FRAME_BLOCKS + len(frame.blocks) // BLOCK
         frame.blocks += block
         self._known.hashes[self._new][slot * HASH : (slot + 1) * HASH] = hash

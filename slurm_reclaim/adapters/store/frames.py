@@ -35,8 +35,15 @@ class Cipher(Protocol):
         ...
 
 
-def digest(stored: bytes) -> bytes:
-    return blake3(stored).digest()
+# One frame as it is stored, in pieces, so that what is kept as it is need not be copied.
+Stored = tuple[bytes | bytearray | memoryview, ...]
+
+
+def digest(*stored: bytes | bytearray | memoryview) -> bytes:
+    hasher = blake3()
+    for piece in stored:
+        hasher.update(piece)
+    return hasher.digest()
 
 
 class FrameCodec:
@@ -47,16 +54,16 @@ class FrameCodec:
         self._cipher = cipher
         self._own = threading.local()
 
-    def encode(self, blocks: bytes | bytearray | memoryview, number: int) -> bytes:
-        coded = self._compressed(memoryview(blocks))
-        return coded if self._cipher is None else self._cipher.encrypt(coded, number)
+    def encode(self, blocks: bytes | bytearray, number: int) -> Stored:
+        coded = self._compressed(blocks)
+        return coded if self._cipher is None else (self._cipher.encrypt(b"".join(coded), number),)
 
-    def _compressed(self, blocks: memoryview) -> bytes:
-        if self._shrinks(blocks):
-            packed = ZSTD + self._compressor().compress(blocks)
+    def _compressed(self, blocks: bytes | bytearray) -> Stored:
+        if self._shrinks(memoryview(blocks)):
+            packed = self._compressor().compress(blocks)
             if len(packed) < len(blocks):
-                return packed
-        return RAW + bytes(blocks)
+                return ZSTD, packed
+        return RAW, blocks
 
     def _shrinks(self, blocks: memoryview) -> bool:
         if len(blocks) <= 4 * _SAMPLE * _SAMPLES:

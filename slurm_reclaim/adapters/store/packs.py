@@ -22,7 +22,14 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_reclaim.adapters.store.frames import BLOCK, DIGEST, FRAME_BLOCKS, FrameCodec, digest
+from slurm_reclaim.adapters.store.frames import (
+    BLOCK,
+    DIGEST,
+    FRAME_BLOCKS,
+    FrameCodec,
+    Stored,
+    digest,
+)
 from slurm_reclaim.errors import IntegrityError
 from slurm_reclaim.model.checkpoint import Part
 
@@ -60,8 +67,8 @@ class PackWriter:
         self._at = 0
         self._error: BaseException | None = None
         self._pool = ThreadPoolExecutor(workers)
-        self._queue: queue.Queue[tuple[int, int, Future[tuple[bytes, bytes]]] | None] = queue.Queue(
-            _PENDING
+        self._queue: queue.Queue[tuple[int, int, Future[tuple[Stored, bytes]]] | None] = (
+            queue.Queue(_PENDING)
         )
         self._writer = threading.Thread(target=self._guarded, args=(self._write,), daemon=True)
         self._written = threading.Event()
@@ -86,9 +93,9 @@ class PackWriter:
             (number, len(blocks) // BLOCK, self._pool.submit(self._encode, blocks, number))
         )
 
-    def _encode(self, blocks: bytes | bytearray, number: int) -> tuple[bytes, bytes]:
+    def _encode(self, blocks: bytes | bytearray, number: int) -> tuple[Stored, bytes]:
         stored = self._codec.encode(blocks, number)
-        return stored, digest(stored)
+        return stored, digest(*stored)
 
     def finish(self, hashes: bytes | bytearray) -> Part:
         """Write the rest, make it durable and close. The part is named by the file's name."""
@@ -100,8 +107,8 @@ class PackWriter:
         if self._error is not None:
             raise self._error
         stored = self._codec.encode(bytes(hashes), len(self._offsets))
-        place = (self._at, len(stored), digest(stored))
-        self._append(stored)
+        place = (self._at, sum(map(len, stored)), digest(*stored))
+        self._append(*stored)
         table = msgspec.msgpack.encode(
             _Table(
                 _VERSION,
@@ -124,11 +131,12 @@ class PackWriter:
         """Bytes written so far."""
         return self._at
 
-    def _append(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
-        self._at += len(data)
+    def _append(self, *pieces: bytes | bytearray | memoryview) -> None:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            self._at += len(piece)
 
     def _guarded(self, work: object) -> None:
         try:
@@ -147,10 +155,10 @@ class PackWriter:
         while (item := self._queue.get()) is not None:
             number, blocks, coded = item
             stored, named = coded.result()
-            self._offsets[number], self._lengths[number] = self._at, len(stored)
+            self._offsets[number], self._lengths[number] = self._at, sum(map(len, stored))
             self._blocks[number] = blocks
             self._digests[number * DIGEST : (number + 1) * DIGEST] = named
-            self._append(stored)
+            self._append(*stored)
 
     def _sync(self) -> None:
         """Push it to the disk while the dump goes on, so that the last fsync has little to do."""

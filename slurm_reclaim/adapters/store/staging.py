@@ -22,6 +22,8 @@ from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Part
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+# Buffers of a MiB are taken and given back all the time: not from and to the kernel each.
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 # -I: no directory and no variable of anybody's has a say in what is imported.
 _START = (
     "import sys; sys.path.insert(0, {root!r}); "
@@ -59,7 +61,7 @@ class _Program:
             [sys.executable, "-I", "-c", _START.format(root=root, module=module),
              str(listening.fileno()), str(theirs.fileno())],
             pass_fds=(listening.fileno(), theirs.fileno()),
-            stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True,
+            stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC, start_new_session=True,
         )  # fmt: skip
         listening.close()
         theirs.close()
