@@ -263,6 +263,10 @@ class Opened(Protocol):
 class NodeStore(Protocol):
     """Checkpoints as the agent uses them. StoreUnavailable, IntegrityError."""
 
+    def check(self) -> int:
+        """Free bytes; StoreUnavailable where the store can't be used."""
+        ...
+
     def reserve(self, size: int) -> None:
         """See that there is room for `size` bytes."""
         ...
@@ -294,6 +298,15 @@ class NodeStore(Protocol):
     def read(self, session: SessionId, restarts: int) -> Manifest: ...
 
     def committed(self, session: SessionId) -> Sequence[int]: ...
+
+    def committed_here(self, session: SessionId, restarts: int) -> bool:
+        """Whether what this node dumped under this number was committed; the node alone is asked,
+        and no older checkpoint of that number is taken for it."""
+        ...
+
+    def of_job(self, job_id: int, uid: int) -> Sequence[str]:
+        """Sessions (as text) under this job id and uid that have a committed checkpoint."""
+        ...
 
     def verify(self, session: SessionId, restarts: int) -> Manifest:
         """Re-read every byte and compare. IntegrityError."""

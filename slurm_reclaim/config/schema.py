@@ -106,6 +106,26 @@ class Store:
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
+    remote: str = setting(
+        "",
+        "Where checkpoints are kept instead, docs/storage-remote.md: s3:// or gs://, bucket and "
+        "prefix. `path` is a directory of each node then, for staging and as a cache.",
+        example="s3://bucket/prefix",
+    )
+    remote_options: Path = setting(
+        Path(""),
+        "JSON file with keys and other options for fsspec, root's alone (0600).",
+        example="/etc/slurm-reclaim/remote.json",
+    )
+    upload: str = setting(
+        "before",
+        "before: a checkpoint counts once `remote` has it; after: the GPU is freed at once, and "
+        "the session can be restored on its own node only until `remote` has it.",
+        choices=("before", "after"),
+    )
+    remote_timeout: Seconds = setting(
+        Seconds(1800), "The way of one checkpoint to `remote`, or back, takes no longer.", least=1
+    )
 
 
 @dataclass(frozen=True)

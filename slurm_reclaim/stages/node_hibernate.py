@@ -131,10 +131,12 @@ def _save_tree(
             try:
                 give_back(session, tree, link, clock)
             finally:
-                # also where the job has ended meanwhile: what is staged is a user's memory
+                # Saved first: without what is staged, an agent that is killed here would take an
+                # older checkpoint of the same number for the commit. The rest also where the job
+                # has ended meanwhile: what is staged is a user's memory.
+                save_if_possible(session, save)
                 staged.close()
                 store.discard(staged.folder)
-                save_if_possible(session, save)
     staged.close()
     finish(session, tree, clock, save)
 
@@ -180,7 +182,7 @@ def recover(
     """An agent that died while dumping looks at the world: is the checkpoint committed or not?
     Returns the sentence for the event log."""
     id = parse_session_id(session.session)
-    if session.restarts in store.committed(id):
+    if store.committed_here(id, session.restarts):
         manifest = store.read(id, session.restarts)
         _note_checkpoint(session, manifest)
         finish(session, tree, clock, save)
@@ -190,6 +192,6 @@ def recover(
     except DumpFailed as error:
         session.reason = error.message
     finally:
+        save_if_possible(session, save)
         store.discard(Path(session.staged))
-    save_if_possible(session, save)
     return "the agent was restarted before the commit; the session runs on"

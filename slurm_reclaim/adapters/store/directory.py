@@ -269,6 +269,12 @@ class DirectoryStore:
         numbers = sorted(int(n) for n in names if n.isdigit())
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
+    def committed_here(self, session: SessionId, restarts: int) -> bool:
+        """Whether what this node dumped under this number was committed. An older checkpoint of the
+        same number is not it: what was staged takes its place by a rename."""
+        staged = self.session_dir(session) / f"{_STAGING}{restarts}"
+        return not staged.exists() and restarts in self.committed(session)
+
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises
         StoreUnavailable where that can't be told."""

@@ -1,0 +1,325 @@
+"""Objects at a remote place, through fsspec: s3:// with s3fs, gs:// with gcsfs.
+
+Every question is bounded in time, every transfer is retried a few times and compared: what was
+sent counts only when the server has shown that it holds these bytes, whatever it answered before.
+The libraries are imported only where a remote place is configured: they take memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurm_reclaim.adapters.store.checksums import PART, Local
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Scheme -> the library behind it, and the extra of ours that installs it.
+SCHEMES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
+# One question, asked at every job start: the plugin waits for three seconds in all.
+LOOK = 1.5
+# One request of many; a transfer has as many as it needs within its own time.
+_REQUEST = 60.0
+_ATTEMPTS = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
+# After a question that nobody answered, the next within this time are not asked.
+_QUIET = 5.0
+_AT_ONCE = 2
+_NO_SUCH_BUCKET = ("nosuchbucket", "specified bucket does not exist", "bucket not found")
+_SKEWED = ("requesttimetooskewed", "too large", "skewed")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the server says of an object: `size` in bytes, `checksum` as the server names it (""
+    where it names none), `at` Unix seconds of the last change (0 where it does not say)."""
+
+    size: int
+    checksum: str = ""
+    at: float = 0.0
+
+
+class Denied(StoreUnavailable):
+    """The remote place answered, and said no: trying again changes nothing."""
+
+
+class Bucket:
+    """Keys are below `url`. Raises StoreUnavailable, where the answer was no its child Denied."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.url = url.rstrip("/")
+        self._scheme, _, self._root = self.url.partition("://")
+        self._options = options
+        self._fs: Any = None
+        self._quiet_until = 0.0
+        self._silence = ""
+
+    def connect(self) -> None:
+        """Load the library; no word goes out yet."""
+        if self._fs is not None:
+            return
+        library, extra = SCHEMES.get(self._scheme, ("", ""))
+        if not library:
+            raise StoreUnavailable(f"{self.url}: only {', '.join(SCHEMES)} are known")
+        try:
+            importlib.import_module(library)
+            import fsspec
+
+            options = dict(self._options)
+            if library == "s3fs":
+                # Our own attempts are counted and bounded; those below must not multiply them.
+                config = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 0}}
+                options["config_kwargs"] = config | dict(options.get("config_kwargs", {}))
+            fs = fsspec.filesystem(
+                self._scheme, skip_instance_cache=True, use_listings_cache=False, **options
+            )
+        except ImportError as error:
+            raise StoreUnavailable(
+                f"{self.url} needs {library}: {error}", hint=f"pip install slurm-reclaim[{extra}]"
+            ) from error
+        except Exception as error:  # whatever a library thinks of its options
+            raise StoreUnavailable(f"{self.url}: {_said(error)}") from error
+        if library == "s3fs":
+            fs.retries = 1
+        self._fs = fs
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def exists(self, key: str, patience: float = LOOK) -> bool:
+        return self.look(key, patience) is not None
+
+    def look(self, key: str, patience: float = LOOK) -> Held | None:
+        """None where the server says that there is no such object."""
+        try:
+            info = self._ask(f"look at {key}", patience, "info", self._path(key))
+        except FileNotFoundError:
+            return None
+        return None if info.get("type") == "directory" else _held(info)
+
+    def list(self, prefix: str, patience: float = LOOK) -> dict[str, Held]:
+        """Every object whose key begins with `prefix`, which may end within a name."""
+        folder, _, begin = prefix.rpartition("/")
+        at = self._path(folder)
+        try:
+            found = self._ask(
+                f"list {prefix}", patience, "find", at, prefix=begin, detail=True, withdirs=False
+            )
+        except FileNotFoundError:
+            return {}
+        cut = len(self._root) + 1
+        return {
+            path[cut:]: _held(info)
+            for path, info in found.items()
+            if path[cut:].startswith(prefix) and info.get("type") != "directory"
+        }
+
+    def read(self, key: str, patience: float = LOOK) -> bytes:
+        """A small object. FileNotFoundError where there is none."""
+        return bytes(self._ask(f"read {key}", patience, "cat_file", self._path(key)))
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}".rstrip("/")
+
+    def _ask(self, what: str, patience: float, method: str, *args: Any, **more: Any) -> Any:
+        """One question, without a second try: those who ask are waited for."""
+        if time.monotonic() < self._quiet_until:
+            raise StoreUnavailable(self._silence)
+        try:
+            answer = self._call(method, *args, timeout=patience, **more)
+        except FileNotFoundError as error:
+            self._quiet_until = 0.0
+            if _no_bucket(error):
+                raise self._failure(what, error) from error
+            raise
+        except Exception as error:
+            failure = self._failure(what, error)
+            if not isinstance(failure, Denied):
+                self._silence = failure.message
+                self._quiet_until = time.monotonic() + _QUIET
+            raise failure from error
+        self._quiet_until = 0.0
+        return answer
+
+    def _call(self, method: str, *args: Any, timeout: float, **more: Any) -> Any:
+        self.connect()
+        return getattr(self._fs, method)(*args, timeout=timeout, **more)
+
+    def _failure(self, what: str, error: BaseException) -> StoreUnavailable:
+        """The sentence for people: what they have to look at."""
+        said = _said(error)
+        low = said.lower()
+        if _no_bucket(error):
+            return Denied(f"{self.url}: there is no such bucket", hint="is store.remote right?")
+        if any(word in low for word in _SKEWED) and "time" in low:
+            return Denied(
+                f"{self.url}: the clocks differ too much ({said})",
+                hint="set the node's clock; chrony or ntpd should run",
+            )
+        if isinstance(error, PermissionError):
+            return Denied(
+                f"{self.url}: refused (403) to {what}: {said}",
+                hint="see the keys in store.remote_options and what the bucket's policy allows",
+            )
+        if isinstance(error, (TimeoutError, _timeout())):
+            return StoreUnavailable(f"{self.url} did not answer in time ({what})")
+        return StoreUnavailable(f"{self.url}: could not {what}: {said}")
+
+    # -- transfers ----------------------------------------------------------------------------
+
+    def put(self, key: str, path: Path, deadline: float) -> None:
+        """Send a file and see that the server holds it. `deadline`: of time.monotonic. Raises
+        OSError where `path` can't be read."""
+        local = Local(path)
+
+        def once() -> None:
+            if self._holds(key, local, deadline):
+                return
+            more = {"max_concurrency": _AT_ONCE} if self._scheme == "s3" else {}
+            try:
+                self._call(
+                    "put_file", str(path), self._path(key), chunksize=local.part,
+                    timeout=_left(deadline), **more,
+                )  # fmt: skip
+            except Exception as error:
+                # The answer may be lost and the object there.
+                if isinstance(error, PermissionError) or not self._holds(key, local, deadline):
+                    raise
+                log.info("%s: %s arrived, though: %s", self.url, key, _said(error))
+                return
+            if not self._holds(key, local, deadline):
+                raise OSError(f"what it holds of {key} is not what was sent")
+
+        self._again(f"store {key}", once, deadline)
+
+    def compare(self, key: str, path: Path, deadline: float) -> bool:
+        """Whether the object there has the bytes of this file."""
+        local = Local(path)
+        return self._again(f"compare {key}", lambda: self._holds(key, local, deadline), deadline)
+
+    def _holds(self, key: str, local: Local, deadline: float) -> bool:
+        """By a checksum of the server's, where it names one that we know; else by reading."""
+        try:
+            info = self._call("info", self._path(key), timeout=min(_REQUEST, _left(deadline)))
+        except FileNotFoundError as error:
+            if _no_bucket(error):
+                raise
+            return False
+        held = _held(info)
+        if held.size != local.size:
+            return False
+        return held.checksum == local.checksum(held.checksum) or self._same(key, local, deadline)
+
+    def _same(self, key: str, local: Local, deadline: float) -> bool:
+        """Read it back. Some servers' checksums say nothing (encryption with keys of theirs)."""
+        with local.path.open("rb") as file:
+            for at in range(0, local.size, PART):
+                end = min(at + PART, local.size)
+                there = self._call(
+                    "cat_file", self._path(key), start=at, end=end,
+                    timeout=min(_REQUEST, _left(deadline)),
+                )  # fmt: skip
+                if there != file.read(end - at):
+                    return False
+        return True
+
+    def get(self, key: str, path: Path, size: int, deadline: float) -> None:
+        """Fetch an object of `size` bytes into a new file, durable. IntegrityError where there is
+        none. Whether it is the right one is for the caller to say."""
+
+        def once() -> None:
+            with path.open("wb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                for at in range(0, size, PART):
+                    end = min(at + PART, size)
+                    piece = self._call(
+                        "cat_file", self._path(key), start=at, end=end,
+                        timeout=min(_REQUEST, _left(deadline)),
+                    )  # fmt: skip
+                    if len(piece) != end - at:
+                        raise OSError(f"{key} ends early")
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+
+        try:
+            self._again(f"fetch {key}", once, deadline)
+        except FileNotFoundError:
+            raise IntegrityError(f"{self.url}/{key} is missing") from None
+
+    def remove(self, key: str, deadline: float) -> None:
+        """Also where there is none."""
+
+        def once() -> None:
+            try:
+                self._call("rm_file", self._path(key), timeout=min(_REQUEST, _left(deadline)))
+            except FileNotFoundError as error:
+                if _no_bucket(error):
+                    raise
+
+        self._again(f"remove {key}", once, deadline)
+
+    def _again(self, what: str, once: Callable[[], T], deadline: float) -> T:
+        """A few times, each a while later, but not after the deadline."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return once()
+            except FileNotFoundError as error:
+                if not _no_bucket(error):
+                    raise
+                raise self._failure(what, error) from error
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                failure = self._failure(what, error)
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
+                last = attempt == _ATTEMPTS - 1 or time.monotonic() + pause >= deadline
+                if isinstance(failure, Denied) or last:
+                    raise failure from error
+                log.info("%s; again in %.1f s", failure.message, pause)
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+def _held(info: dict[str, Any]) -> Held:
+    checksum = info.get("md5Hash") or str(info.get("ETag", "")).strip('"')
+    changed = info.get("LastModified") or info.get("mtime")
+    at = changed.timestamp() if isinstance(changed, datetime) else 0.0
+    return Held(int(info.get("size") or 0), str(checksum), at)
+
+
+def _left(deadline: float) -> float:
+    """Seconds; TimeoutError where there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the time allowed is over")
+    return left
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, with what it was made from where that says more."""
+    cause = error.__cause__
+    code = getattr(cause, "response", {}).get("Error", {}).get("Code", "") if cause else ""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{text} ({code})" if code and code not in text and not code.isdigit() else text[:500]
+
+
+def _no_bucket(error: BaseException) -> bool:
+    low = _said(error).lower()
+    return isinstance(error, FileNotFoundError) and any(word in low for word in _NO_SUCH_BUCKET)
+
+
+def _timeout() -> type[BaseException]:
+    from fsspec.exceptions import FSTimeoutError
+
+    return FSTimeoutError  # type: ignore[no-any-return]

@@ -1,0 +1,92 @@
+"""The node's directory as a cache: what is at the remote place makes way when room is needed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from slurm_reclaim.adapters.store import fetch, marks
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.marks import Mark
+from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.model.ids import SessionId
+
+log = logging.getLogger(__name__)
+
+
+class Cache:
+    """`work` is where `local` works: a session that is read or written has a directory there."""
+
+    def __init__(self, local: DirectoryStore, work: Path, min_free: int) -> None:
+        self._local = local
+        self._work = work
+        self._min_free = min_free
+        self._locks: dict[SessionId, threading.RLock] = {}
+        self._guard = threading.Lock()
+        self._room = threading.Lock()
+
+    def lock(self, session: SessionId) -> threading.RLock:
+        """What is here of a session changes only with this."""
+        with self._guard:
+            return self._locks.setdefault(session, threading.RLock())
+
+    @contextmanager
+    def locked(self, session: SessionId) -> Iterator[None]:
+        with self.lock(session):
+            yield
+
+    def marked(self, *wanted: Mark) -> list[tuple[float, SessionId, int]]:
+        """Checkpoints here, the oldest word first. Raises StoreUnavailable."""
+        found = []
+        with fetch.answering(self._local.root):
+            for session in marks.sessions(self._local.base):
+                for restarts in self._local.committed(session):
+                    folder = self._local.checkpoint_dir(session, restarts)
+                    if marks.read(folder) in wanted:
+                        found.append((marks.changed(folder), session, restarts))
+        return sorted(found)
+
+    def make_room(self, size: int) -> None:
+        """Oldest first, until there are `size` bytes or nothing is left that may go."""
+        with self._room:
+            need = size + self._min_free
+            for _, session, restarts in self.marked(*marks.ELSEWHERE) if self._short(need) else ():
+                if not self._short(need):
+                    return
+                with suppress(ReclaimError, OSError):
+                    if self._evict(session, restarts):
+                        log.info("made room: the copy of %s/%s is gone", session, restarts)
+
+    def _short(self, need: int) -> bool:
+        return self._local.check() < need
+
+    def _evict(self, session: SessionId, restarts: int) -> bool:
+        lock = self.lock(session)
+        if not lock.acquire(blocking=False):
+            return False
+        try:
+            folder = self._local.checkpoint_dir(session, restarts)
+            if self._used(session) or marks.read(folder) not in marks.ELSEWHERE:
+                return False
+            self._local.delete(session, restarts)
+            self.tidy(session)
+            return True
+        finally:
+            lock.release()
+
+    def _used(self, session: SessionId) -> bool:
+        """Not by our own memory: who reads outlives an agent that is restarted."""
+        here = self._local.session_dir(session).iterdir()
+        return (self._work / session.folder).exists() or any(
+            path.name.startswith(".staging-") for path in here
+        )
+
+    def tidy(self, session: SessionId) -> None:
+        """Remove directories in which nothing is left."""
+        folder = self._local.session_dir(session)
+        for each in (folder / PACKS, folder):
+            with suppress(OSError):
+                each.rmdir()

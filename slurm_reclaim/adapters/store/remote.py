@@ -1,0 +1,320 @@
+"""Checkpoints at a remote place, with a directory of this node for staging and as a cache.
+
+The keys are the paths of the directory: `<cluster>/<session>/packs/...`, `<n>/index` and, last,
+`<n>/manifest.json`. With `before` a checkpoint counts only when all of it is there and was
+compared; else the node's copy is the checkpoint until it is, and the session can be restored on
+this node only. What is uploaded is a cache here, and makes room when that is needed.
+
+What the remote place does not answer is StoreUnavailable, never "none".
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_reclaim import ports
+from slurm_reclaim.adapters.store import fetch, marks
+from slurm_reclaim.adapters.store.bucket import Bucket
+from slurm_reclaim.adapters.store.cache import Cache
+from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import INDEX, write_new
+from slurm_reclaim.adapters.store.marks import Mark
+from slurm_reclaim.adapters.store.staging import Opened, Staging
+from slurm_reclaim.adapters.store.uploads import GUARD, GUARD_FOR, LISTING, Uploads
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+from slurm_reclaim.model.checkpoint import STORE_MARKER, Contents, Credentials, Manifest
+from slurm_reclaim.model.ids import SessionId
+
+log = logging.getLogger(__name__)
+
+_PROBE_EVERY = 30.0
+
+
+class RemoteStore:
+    """Fulfils ports.NodeStore; one process on a node. Raises what DirectoryStore raises."""
+
+    def __init__(
+        self,
+        local: DirectoryStore,
+        bucket: Bucket,
+        work: Path,
+        *,
+        before: bool,
+        timeout: float,
+        min_free: int = 0,
+    ) -> None:
+        """`work` and `min_free` are those of `local`. `timeout`: seconds for one checkpoint's way
+        there, and for one's way back."""
+        self.local = local
+        self.bucket = bucket
+        self.root = local.root
+        self._work = work
+        self._before = before
+        self._timeout = timeout
+        self._cache = Cache(local, work, min_free)
+        self.uploads = Uploads(local, bucket, self._cache, timeout)
+        self._probed = 0.0
+        self._trouble = ""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to upload."""
+
+    # -- room and readiness -------------------------------------------------------------------
+
+    def check(self) -> int:
+        """Free bytes here. Where checkpoints don't count before they are at the remote place, it
+        has to answer, too."""
+        free = self.local.check()
+        if self._before and (trouble := self.remote_problem()):
+            raise StoreUnavailable(trouble)
+        return free
+
+    def remote_problem(self) -> str:
+        """Why the remote place can't be used, as of a moment ago; "" where it can."""
+        if time.monotonic() - self._probed > _PROBE_EVERY or not self._probed:
+            try:
+                self._marked()
+                self._trouble = ""
+            except StoreUnavailable as error:
+                self._trouble = error.message
+            self._probed = time.monotonic()
+        return self._trouble
+
+    def _marked(self) -> None:
+        if not self.bucket.exists(STORE_MARKER):
+            raise StoreUnavailable(
+                f"{self.bucket.url} is no checkpoint store: there is no {STORE_MARKER} in it",
+                hint=f"is store.remote right? In a new store, put an empty object {STORE_MARKER}",
+            )
+
+    def reserve(self, size: int) -> None:
+        """Room on this node; copies of what is uploaded make way for it."""
+        self._cache.make_room(size)
+        self.local.reserve(size)
+        if self._before:
+            self._marked()
+
+    # -- on the way in ------------------------------------------------------------------------
+
+    def stage(
+        self,
+        session: SessionId,
+        restarts: int,
+        owner: Credentials,
+        note: Callable[[int], None] = lambda _: None,
+    ) -> Staging:
+        with self._cache.locked(session):
+            return self.local.stage(session, restarts, owner, note)
+
+    def discard(self, folder: Path) -> None:
+        self.local.discard(folder)
+
+    def commit(
+        self,
+        staged: ports.Staging,
+        session: SessionId,
+        restarts: int,
+        describe: Callable[[Contents], Manifest],
+    ) -> Manifest:
+        """With `before`, a failure to upload takes back what was committed on the node."""
+        with self._cache.locked(session):
+            with fetch.answering(self.root):
+                marks.begin(staged.folder, Mark.SENDING if self._before else Mark.PENDING)
+            manifest = self.local.commit(staged, session, restarts, describe)
+            if self._before:
+                try:
+                    folder = self.local.checkpoint_dir(session, restarts)
+                    self.uploads.send(session, restarts, manifest, folder)
+                    marks.write(folder, Mark.STORED)
+                except BaseException:
+                    self.uploads.withdraw(session, restarts)
+                    raise
+        self.wake()
+        return manifest
+
+    # -- on the way out -----------------------------------------------------------------------
+
+    def open(self, session: SessionId, restarts: int) -> Opened:
+        """From the copy here, which is fetched first where it is not whole."""
+        with self._cache.locked(session):
+            folder = self.local.checkpoint_dir(session, restarts)
+            if self._whole(folder):
+                try:
+                    return self.local.open(session, restarts)
+                except IntegrityError as error:
+                    if marks.read(folder) not in marks.ELSEWHERE:
+                        raise
+                    log.warning("the copy of %s/%s here is damaged: %s", session, restarts, error)
+                    self.local.delete(session, restarts)
+            self._fetch(session, restarts)
+            return self.local.open(session, restarts)
+
+    def _whole(self, folder: Path) -> bool:
+        with fetch.answering(self.root):
+            return (folder / MANIFEST).exists() and marks.read(folder) in marks.WHOLE
+
+    def _fetch(self, session: SessionId, restarts: int) -> None:
+        deadline = time.monotonic() + self._timeout
+        there = self.bucket.list(f"{session}/", LISTING)
+        manifest = self._fetch_manifest(session, restarts, there, deadline)
+        missing = fetch.missing(self.local, session, manifest)
+        self._cache.make_room(sum(part.size for part in missing))
+        self.local.reserve(sum(part.size for part in missing))
+        with fetch.answering(self.root):
+            fetch.contents(self.bucket, self.local, session, manifest, there, deadline)
+        marks.write(self.local.checkpoint_dir(session, restarts), Mark.COPY)
+
+    def _fetch_manifest(
+        self, session: SessionId, restarts: int, there: fetch.Listing, deadline: float
+    ) -> Manifest:
+        with fetch.answering(self.root):
+            fetch.manifest(self.bucket, self.local, session, restarts, there, deadline)
+        try:
+            manifest = self.local.read(session, restarts)
+            fetch.plain(manifest)
+            return manifest
+        except IntegrityError:
+            shutil.rmtree(self.local.checkpoint_dir(session, restarts), ignore_errors=True)
+            raise
+
+    def read(self, session: SessionId, restarts: int) -> Manifest:
+        """The manifest; what is not here is fetched and stays."""
+        with self._cache.locked(session):
+            folder = self.local.checkpoint_dir(session, restarts)
+            if self._whole(folder):
+                return self.local.read(session, restarts)
+            deadline = time.monotonic() + LISTING
+            there = self.bucket.list(f"{session}/")
+            return self._fetch_manifest(session, restarts, there, deadline)
+
+    def committed(self, session: SessionId) -> list[int]:
+        """Restart counts with a committed checkpoint here or there, oldest first. While a copy
+        here waits for its upload there can be no newer one elsewhere."""
+        here = self._pending(session)
+        if here:
+            return sorted({*here, *self._known(session)})
+        return sorted(self._numbers(self.bucket.list(f"{session}/")).get(session.folder, ()))
+
+    def _pending(self, session: SessionId) -> set[int]:
+        with fetch.answering(self.root):
+            return {
+                n
+                for n in self.local.committed(session)
+                if marks.read(self.local.checkpoint_dir(session, n)) is Mark.PENDING
+            }
+
+    def _known(self, session: SessionId) -> set[int]:
+        """Those here of which the remote place has, or had, another copy."""
+        with fetch.answering(self.root):
+            return {
+                n
+                for n in self.local.committed(session)
+                if marks.read(self.local.checkpoint_dir(session, n)) in marks.ELSEWHERE
+            }
+
+    @staticmethod
+    def _numbers(there: fetch.Listing) -> dict[str, set[int]]:
+        """Session folder -> numbers that have a manifest."""
+        found: dict[str, set[int]] = {}
+        for key in there:
+            parts = key.split("/")
+            if parts[-1] == MANIFEST and len(parts) >= 3 and fetch.is_number(parts[-2]):
+                found.setdefault(parts[-3], set()).add(int(parts[-2]))
+        return found
+
+    def committed_here(self, session: SessionId, restarts: int) -> bool:
+        """Whether this node committed what it dumped under this number: asked of the node alone,
+        since a frozen tree can't wait for the network."""
+        folder = self.local.checkpoint_dir(session, restarts)
+        return self.local.committed_here(session, restarts) and self._whole(folder)
+
+    def of_job(self, job_id: int, uid: int) -> list[str]:
+        """Asked at every job start: two short questions at most."""
+        here = [name for name in self.local.of_job(job_id, uid) if self._pending(fetch.sure(name))]
+        if here:
+            return here
+        self._marked()
+        cluster = self.local.base.name
+        there = self._numbers(self.bucket.list(f"{cluster}/{job_id}.{uid}."))
+        return sorted(
+            f"{cluster}/{folder}" for folder in there if fetch.named(f"{cluster}/{folder}")
+        )
+
+    def verify(self, session: SessionId, restarts: int) -> Manifest:
+        """Re-read every byte here, and compare what is at the remote place with it."""
+        with self._cache.locked(session):
+            folder = self.local.checkpoint_dir(session, restarts)
+            if not self._whole(folder):
+                self._fetch(session, restarts)
+            manifest = self.local.verify(session, restarts)
+            if marks.read(folder) in marks.ELSEWHERE:
+                self._compare(session, restarts, manifest)
+            return manifest
+
+    def _compare(self, session: SessionId, restarts: int, manifest: Manifest) -> None:
+        deadline = time.monotonic() + self._timeout
+        folder, prefix = self.local.checkpoint_dir(session, restarts), f"{session}/"
+        there = self.bucket.list(prefix, LISTING)
+        packs = self.local.session_dir(session) / PACKS
+        wanted = {f"{prefix}{PACKS}/{pack.path}": packs / pack.path for pack in manifest.packs}
+        wanted[fetch.index_there(session, restarts, manifest, there)] = folder / INDEX
+        wanted[f"{prefix}{restarts}/{MANIFEST}"] = folder / MANIFEST
+        for key, path in wanted.items():
+            if not self.bucket.compare(key, path, deadline):
+                raise IntegrityError(f"{self.bucket.url}/{key} is not what was written")
+
+    def delete(self, session: SessionId, restarts: int) -> None:
+        """There first, the manifest before all else; then here."""
+        with self._cache.locked(session):
+            if self.uploads.under_way == (session, restarts):
+                raise StoreUnavailable(f"{session}/{restarts} is being uploaded")
+            deadline = time.monotonic() + self._timeout
+            prefix = f"{session}/"
+            self.bucket.remove(f"{prefix}{restarts}/{MANIFEST}", deadline)
+            there = self.bucket.list(prefix, LISTING)
+            for key in there:
+                if key.startswith(f"{prefix}{restarts}/"):
+                    self.bucket.remove(key, deadline)
+            self._sweep(session, there, deadline)
+            if self.local.checkpoint_dir(session, restarts).exists():
+                self.local.delete(session, restarts)
+                self._cache.tidy(session)
+
+    def _sweep(self, session: SessionId, there: fetch.Listing, deadline: float) -> None:
+        """Remove packs there that no checkpoint names, but not while one is on its way. Raises
+        IntegrityError, and removes nothing, where a manifest can't be read."""
+        prefix = f"{session}/"
+        guards = [held for key, held in there.items() if key.startswith(f"{prefix}{GUARD}")]
+        if any(not held.at or time.time() - held.at < GUARD_FOR for held in guards):
+            return
+        left = self._numbers(self.bucket.list(prefix, LISTING)).get(session.folder, set())
+        named = {pack.path for n in left for pack in self.read(session, n).packs}
+        for key in there:
+            if key.startswith(f"{prefix}{PACKS}/") and key.rpartition("/")[2] not in named:
+                self.bucket.remove(key, deadline)
+
+    # -- reclaim check ------------------------------------------------------------------------
+
+    def probe(self) -> float:
+        """Write, compare and remove a small object; the seconds that took. Raises
+        StoreUnavailable."""
+        return probe(self.bucket, self._work)
+
+
+def probe(bucket: Bucket, work: Path) -> float:
+    """As above; `work`: a directory of root's."""
+    began = time.monotonic()
+    deadline = began + 20.0
+    name = f".check-{time.time_ns():x}"
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = work / name
+    write_new(path, f"slurm-reclaim check {name}\n".encode())
+    try:
+        bucket.put(name, path, deadline)
+        bucket.remove(name, deadline)
+    finally:
+        path.unlink(missing_ok=True)
+    return time.monotonic() - began
