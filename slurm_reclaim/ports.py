@@ -304,7 +304,7 @@ class NodeStore(Protocol):
         and no older checkpoint of that number is taken for it."""
         ...
 
-    def of_job(self, job_id: int, uid: int) -> Sequence[str]:
+    def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint."""
         ...
 

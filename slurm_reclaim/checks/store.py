@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from slurm_reclaim.checks.host import Host, mode, others_may
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.config.units import format_size
+from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 
 _FAMILY = Family("store")
@@ -27,7 +29,13 @@ class Mount:
     source: str
 
 
-def judge(host: Host, store: Store) -> list[Check]:
+# Looks at the remote place by its URL and the path of its options: the seconds it took, and how
+# far the clock there is ahead. Raises StoreUnavailable, ValueError.
+Look = Callable[[str, str], tuple[float, float]]
+_SKEW = 60.0
+
+
+def judge(host: Host, store: Store, look: Look) -> list[Check]:
     status = host.stat(store.path)
     if status is None or not host.place(store.path).is_dir():
         return [
@@ -47,10 +55,36 @@ def judge(host: Host, store: Store) -> list[Check]:
     return [
         private,
         _marked(host, store),
-        kind(mount_of(host.read("/proc/self/mountinfo"), store.path)),
+        kind(mount_of(host.read("/proc/self/mountinfo"), store.path), store.remote),
         _durable(host.place(store.path)),
         _room(host.place(store.path), store.min_free),
+        *remote(store, look),
     ]
+
+
+def remote(store: Store, look: Look) -> list[Check]:
+    """Nothing where none is configured."""
+    if not store.remote:
+        return []
+    name = "store remote"
+    try:
+        seconds, ahead = look(store.remote, store.remote_options)
+    except ValueError as error:
+        return [_FAMILY.failed("store remote options", str(error), "chown root, chmod 0600")]
+    except StoreUnavailable as error:
+        hint = error.hint or "is it reachable from this node?"
+        return [_FAMILY.failed(name, error.message, hint)]
+    took = f"an object was written, compared and removed in {seconds * 1000:.0f} ms"
+    checks = [_FAMILY.ok(name, f"{store.remote}: {took}")]
+    if abs(ahead) > _SKEW:
+        checks.append(
+            _FAMILY.warning(
+                "store remote clock",
+                f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} ours",
+                "it refuses requests when they differ by 15 min: set the node's clock",
+            )
+        )
+    return checks
 
 
 def _marked(host: Host, store: Store) -> Check:
@@ -80,8 +114,11 @@ def mount_of(mountinfo: str, path: str) -> Mount | None:
     return best
 
 
-def kind(mount: Mount | None) -> Check:
+def kind(mount: Mount | None, remote: str = "") -> Check:
+    """With a remote place the directory is the node's own, but it must not be lost at a reboot."""
     name = "store shared"
+    if mount is not None and remote and mount.kind not in _VOLATILE:
+        return _FAMILY.ok(name, f"{remote}, with {mount.kind} of this node before it")
     if mount is None:
         return _FAMILY.unchecked(name, "/proc/self/mountinfo does not show its mount")
     seen = f"{mount.kind} ({mount.source} on {mount.point})"

@@ -28,13 +28,15 @@ from slurm_reclaim.model.status import Status
 @dataclass(frozen=True)
 class Ways:
     """How to get at what is checked: `load` reads the configuration, `ask` asks reclaimd, `codec`
-    is the way to munged, `channels` look at the ways to people."""
+    is the way to munged, `channels` look at the ways to people, `remote` at the store's
+    remote place."""
 
     host: Host
     load: Callable[[], Loaded]
     ask: Callable[[], Status]
     codec: control.Codec
     channels: notices.Channels
+    remote: store.Look
     version: str
 
 
@@ -53,11 +55,11 @@ def survey(ways: Ways) -> list[Check]:
     if slurm_settings:
         checks.append(slurm.account(host, config))
     checks += notices.judge(host, config, ways.channels)
-    return checks + _this_node(host, config, slurm_settings) + _all_nodes(status, config, ways)
+    return checks + _this_node(ways, config, slurm_settings) + _all_nodes(status, config, ways)
 
 
-def _this_node(host: Host, config: Config, slurm_settings: dict[str, str]) -> list[Check]:
-    family = Family("this node")
+def _this_node(ways: Ways, config: Config, slurm_settings: dict[str, str]) -> list[Check]:
+    family, host = Family("this node"), ways.host
     if host.uid != 0:
         return [family.unchecked("this node", "only root can look", "run it as root on each node")]
     # Without Slurm's word, a running agent tells a compute node.
@@ -68,7 +70,7 @@ def _this_node(host: Host, config: Config, slurm_settings: dict[str, str]) -> li
         *criu.judge(host, config.agent.criu),
         *plugin.judge(host, slurm_settings, config.agent),
         *agent.judge(host, config.agent.socket),
-        *store.judge(host, config.store),
+        *store.judge(host, config.store, ways.remote),
     ]
 
 

@@ -36,6 +36,7 @@ def command(context: click.Context, app: App) -> None:
             ask=lambda: app.ask(lambda c: c.get("/v1/status", Status)),
             codec=app.codec(),
             channels=channels(),
+            remote=remote,
             version=__version__,
         )
     )
@@ -74,6 +75,13 @@ def channels() -> Channels:
         texts=texts.mistakes,
         origin=webhook.shown,
     )
+
+
+def remote(url: str, options: str) -> tuple[float, float]:
+    """The store's remote place; imported here, for it is slow to load."""
+    from slurm_reclaim.adapters.store import probe
+
+    return probe.look(url, options)
 
 
 def _row(check: Check) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
@@ -11,11 +12,13 @@ from blake3 import blake3
 
 from slurm_reclaim.config import notices, source
 from slurm_reclaim.config.build import Building, absorb, finish
-from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule
+from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule, Store
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.errors import ConfigError
 from slurm_reclaim.model.sample import Signal
 from slurm_reclaim.model.week import parse_day, parse_hours, parse_time, parse_zone
+
+_REMOTE = re.compile(r"(s3|gs)://[a-z0-9][a-z0-9._-]+(/[\w.=-]+)*/?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,18 @@ def contradictions(config: Config) -> list[str]:
         *_unreadable_times(config),
         *_unknown_signals(config),
         *notices.contradictions(config.notice),
+        *_remote(config.store),
     ]
+
+
+def _remote(store: Store) -> Iterator[str]:
+    if store.remote and not _REMOTE.fullmatch(store.remote):
+        yield (
+            f"store.remote: {store.remote!r} is no place such as s3://bucket/prefix or "
+            "gs://bucket/prefix"
+        )
+    if store.upload == "after" and not store.remote:
+        yield "store.upload: after has no meaning without store.remote"
 
 
 def _unreadable_times(config: Config) -> Iterator[str]:

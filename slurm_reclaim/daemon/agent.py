@@ -16,8 +16,10 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import managed_by
+from slurm_reclaim.daemon.node_uploads import NodeUploads
 from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
 from slurm_reclaim.model.order import Living, Order, Report, ReportReply
+from slurm_reclaim.model.upload import Upload
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Agent:
         controller: ControllerClient,
         facts: FactFinder,
         alive: Callable[[], None],
+        uploads: NodeUploads | None = None,
     ) -> None:
         self._config = config
         self._sessions = sessions
@@ -46,13 +49,17 @@ class Agent:
         self._controller = controller
         self._facts = facts
         self._alive = alive
+        self._uploads = uploads
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._silent = False
         # Of their own: those of the loop may all be busy with what hangs or takes long.
         self._aside = ThreadPoolExecutor(1, "reports")
 
     async def run(self) -> None:
-        await asyncio.gather(self._sampling(), self._reporting(), self._ordering())
+        work = [self._sampling(), self._reporting(), self._ordering()]
+        if self._uploads is not None:
+            work.append(self._uploads.run())
+        await asyncio.gather(*work)
 
     # -- samples ------------------------------------------------------------------------------
 
@@ -109,6 +116,11 @@ class Agent:
         facts = await loop.run_in_executor(self._aside, self._facts.facts)
         sessions = await loop.run_in_executor(self._aside, self._sessions.reports)
         events = tuple(self._sessions.events[:MOST_EVENTS])
+        results = tuple(self._orders.results.values())
+        # After the results: what is told of a checkpoint's upload must be of the same one.
+        uploads: tuple[Upload, ...] | None = ()
+        if self._uploads is not None:
+            uploads = await loop.run_in_executor(self._aside, self._uploads.told)
         report = Report(
             node=self._sessions.node,
             boot_id=self._boot,
@@ -116,14 +128,17 @@ class Agent:
             at=time.time(),
             facts=facts,
             sessions=sessions,
-            results=tuple(self._orders.results.values()),
+            results=results,
             events=events,
+            uploads=uploads,
         )
         reply = await self._controller.post("/v1/agent/report", report, ReportReply)
         self._sessions.samples.taken()
         for order in reply.acknowledged:
             self._orders.results.pop(order, None)
         del self._sessions.events[: reply.events_taken]
+        if self._uploads is not None and reply.uploads:
+            await loop.run_in_executor(self._aside, self._uploads.acknowledged, reply.uploads)
         for job, name in reply.names.items():
             session = self._sessions.get(int(job))
             if session is not None and session.session != name:

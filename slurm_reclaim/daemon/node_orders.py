@@ -8,14 +8,13 @@ import time
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
-from slurm_reclaim.ports import Clock
+from slurm_reclaim.ports import Clock, NodeStore
 from slurm_reclaim.stages import node_hibernate
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ LONGEST_WAIT = 30.0  # seconds
 
 class NodeOrders:
     def __init__(
-        self, sessions: NodeSessions, starts: NodeStarts, store: DirectoryStore, clock: Clock
+        self, sessions: NodeSessions, starts: NodeStarts, store: NodeStore, clock: Clock
     ) -> None:
         self._sessions = sessions
         self._starts = starts

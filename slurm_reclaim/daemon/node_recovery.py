@@ -7,21 +7,20 @@ import signal
 import time
 
 from slurm_reclaim.adapters.proc import tree
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
-from slurm_reclaim.ports import Clock
+from slurm_reclaim.ports import Clock, NodeStore
 from slurm_reclaim.stages import node_hibernate
 
 
 def recover(
     session: NodeSession,
     sessions: NodeSessions,
-    store: DirectoryStore,
+    store: NodeStore,
     clock: Clock,
     config: Config,
 ) -> str:
@@ -45,7 +44,7 @@ def _wait_for_worker(session: NodeSession, config: Config) -> None:
     session.worker = session.worker_start = 0
 
 
-def _after_restore(session: NodeSession, sessions: NodeSessions, store: DirectoryStore) -> str:
+def _after_restore(session: NodeSession, sessions: NodeSessions, store: NodeStore) -> str:
     """A restore that nobody watched to its end is undone: the image is untouched, and a tree of
     which we don't know whether it is whole must not go on."""
     link = sessions.link(session)

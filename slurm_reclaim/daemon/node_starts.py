@@ -12,7 +12,6 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import tree
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
@@ -29,7 +28,7 @@ from slurm_reclaim.errors import (
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
-from slurm_reclaim.ports import Clock
+from slurm_reclaim.ports import Clock, NodeStore
 from slurm_reclaim.stages import node_restore
 from slurm_reclaim.stages.node_record import save_if_possible
 
@@ -79,7 +78,7 @@ class NodeStarts:
         self,
         config: Callable[[], Config],
         sessions: NodeSessions,
-        store: DirectoryStore,
+        store: NodeStore,
         controller: ControllerClient,
         facts: FactFinder,
         clock: Clock,

@@ -17,8 +17,11 @@ import click
 import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.options import read_options
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
+from slurm_reclaim.adapters.store.remote import RemoteStore
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -30,7 +33,9 @@ from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
+from slurm_reclaim.daemon.node_uploads import NodeUploads
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
+from slurm_reclaim.ports import NodeStore
 
 log = logging.getLogger("slurm_reclaim.agent")
 
@@ -92,17 +97,44 @@ def tell_plugin(config: Config, cluster: str) -> None:
         "scontrol": f"{config.slurm.bin}/scontrol",
         "held_state": "SpecialExit" if config.slurm.held_state == "special-exit" else "",
         "private_tmp": config.session.private_tmp,
+        "remote": "1" if config.store.remote else "0",
         "block_io_uring": "1" if block_io_uring(config.session.block_io_uring) else "0",
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     write_durably(state / "plugin.conf", text.encode())
 
 
+def remote_store(config: Config, directory: DirectoryStore, work: Path) -> RemoteStore | None:
+    """The store with its remote place, where one is configured. Raises ConfigError,
+    StoreUnavailable; no word goes out yet."""
+    settings = config.store
+    if not settings.remote:
+        return None
+    try:
+        options = read_options(settings.remote_options)
+    except ValueError as error:
+        raise ConfigError([f"store.remote_options: {error}"]) from None
+    bucket = Bucket(settings.remote, options)
+    bucket.connect()
+    return RemoteStore(
+        directory,
+        bucket,
+        work,
+        before=settings.upload == "before",
+        timeout=settings.remote_timeout,
+        min_free=settings.min_free,
+    )
+
+
 async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
-    store = DirectoryStore(Path(config.store.path), cluster, state / "work", config.store.min_free)
+    directory = DirectoryStore(
+        Path(config.store.path), cluster, state / "work", config.store.min_free
+    )
+    remote = await asyncio.to_thread(remote_store, config, directory, state / "work")
+    store: NodeStore = directory if remote is None else remote
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
@@ -112,7 +144,10 @@ async def serve(settings: Settings) -> None:
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, clock)
     plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
-    agent = Agent(settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"))
+    uploads = None if remote is None else NodeUploads(remote, sessions.changed.set)
+    agent = Agent(
+        settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"), uploads
+    )
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,6 +14,7 @@ from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.sample import GpuHeld, Sample
 from slurm_reclaim.model.session import Progress
+from slurm_reclaim.model.upload import Upload
 
 
 class Verb(str, Enum):
@@ -137,7 +138,9 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an agent tells every interval, and at once when something happened."""
+    """What an agent tells every interval, and at once when something happened. `uploads`:
+    checkpoints that wait for their upload, and those of which the controller has not said that it
+    knows that they are uploaded; None where the agent can't tell."""
 
     node: str
     boot_id: str
@@ -146,16 +149,19 @@ class Report:
     sessions: tuple[SessionReport, ...] = ()
     results: tuple[Result, ...] = ()
     events: tuple[Event, ...] = ()
+    uploads: tuple[Upload, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReportReply:
     """`acknowledged`: orders whose results are journaled; `names`: job id -> session id for
-    sessions the agent did not know the name of; `forget`: sessions that ended."""
+    sessions the agent did not know the name of; `forget`: sessions that ended; `uploads`: those
+    that need not be told again."""
 
     acknowledged: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
     events_taken: int = 0
+    uploads: tuple[Upload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

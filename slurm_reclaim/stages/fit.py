@@ -16,6 +16,10 @@ SILENT = "its agent is not heard of"
 _FAILED = "a restore of this checkpoint failed there"
 
 
+def only_there(node: str) -> str:
+    return f"its checkpoint is on {node} only until it is uploaded"
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """`unfit`: node -> the requirement that fails there; only nodes that the job could get."""
@@ -34,8 +38,11 @@ class Fit:
         return "; ".join(lines[:most] + more) or "the partition has no node"
 
 
-def fit(session: Session, job: Job, view: View, now: float, silent_after: float) -> Fit:
-    """Every node of the job's partitions, told apart."""
+def fit(
+    session: Session, job: Job, view: View, now: float, silent_after: float, only: str = ""
+) -> Fit:
+    """Every node of the job's partitions, told apart. `only`: the one that may have the only copy
+    of the checkpoint ("": any can get it)."""
     key = (session.needs, job.partition)
     unfit = view.memo.get(key)
     if not isinstance(unfit, dict):
@@ -47,6 +54,8 @@ def fit(session: Session, job: Job, view: View, now: float, silent_after: float)
         # S3: not anywhere else while the older incarnation may live there.
         lost = f"{session.fence} was lost and may still run the session"
         bad |= {name: lost for name in unfit if name != session.fence}
+    if only:
+        bad |= {name: only_there(only) for name in unfit if name != only}
     nodes = tuple(name for name, why in unfit.items() if not why and name not in bad)
     return Fit(nodes, {name: why for name, why in (unfit | bad).items() if why})
 

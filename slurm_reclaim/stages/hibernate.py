@@ -173,6 +173,7 @@ def committed(desk: Desk, session: Session, told: SessionReport) -> None:
         committed_as(told.checkpoint_bytes, told.reason),
         {"bytes": told.checkpoint_bytes},
         checkpoint=told.checkpoint,
+        uploaded=-1,
         checkpoint_bytes=told.checkpoint_bytes,
         needs=told.needs or session.needs,
         bad_nodes=(),

@@ -14,6 +14,7 @@ from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.fit import Fit, fit
 from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.requeue import whole_minutes
+from slurm_reclaim.stages.uploads import only_node
 
 # How the reason begins of a job that was released and that Slurm holds until a node fits.
 NO_NODE = "released, but no node can restore it now"
@@ -82,7 +83,8 @@ async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> 
 
 
 def suitable(desk: Desk, session: Session, job: Job) -> Fit:
-    return fit(session, job, desk.view, desk.clock.now(), desk.settings.silent_after)
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    return fit(session, job, desk.view, now, silent_after, only_node(desk, session))
 
 
 def _excluded(desk: Desk, session: Session, found: Fit) -> str:

@@ -18,6 +18,7 @@ from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.judge import take_samples
 from slurm_reclaim.stages.results import take_result
+from slurm_reclaim.stages.uploads import take_uploads
 from slurm_reclaim.stages.view import same_job
 
 
@@ -55,7 +56,9 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
             take_samples(desk, report, told, session)
             if desk.recorder is not None:
                 desk.recorder(session, told.samples)
-    return ReportReply(tuple(acknowledged), names, len(report.events))
+    # After the results: a checkpoint is known before it is known to be uploaded.
+    uploads = take_uploads(desk, report)
+    return ReportReply(tuple(acknowledged), names, len(report.events), uploads)
 
 
 def adopt(desk: Desk) -> None:

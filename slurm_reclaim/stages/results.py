@@ -50,6 +50,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             committed_as(result.bytes, result.reason, result.seconds, result.stored),
             details,
             checkpoint=result.restarts,
+            uploaded=-1,
             checkpoint_bytes=result.bytes,
             needs=result.needs or session.needs,
             bad_nodes=(),

@@ -13,8 +13,9 @@ from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, lift_fence, older_incarnations
-from slurm_reclaim.stages.fit import lacking
+from slurm_reclaim.stages.fit import lacking, only_there
 from slurm_reclaim.stages.hold import started
+from slurm_reclaim.stages.uploads import only_node
 from slurm_reclaim.stages.view import same_job
 
 _AWAITED = frozenset({State.HIBERNATED, State.QUEUED, State.RESTORING})
@@ -73,6 +74,8 @@ def _for_session(
         return _wait(f"restart {restarts} is still {living} on {node}")
     if session.fence:
         return _wait(f"{session.fence} was lost and may still run the session")
+    if (only := only_node(desk, session)) and only != question.node:
+        return _wait(f"{question.node} can't restore it: {only_there(only)}")
     if problem := lacking(session.needs, question.facts):
         return _wait(f"{question.node} can't restore it: {problem}")
     if session.state is not State.RESTORING:

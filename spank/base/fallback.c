@@ -33,6 +33,8 @@ static void take(struct fallback *fallback, const char *key, const char *value)
 		strcpy(fallback->private_tmp, value);
 	else if (strcmp(key, "block_io_uring") == 0)
 		fallback->block_io_uring = strcmp(value, "1") == 0;
+	else if (strcmp(key, "remote") == 0)
+		fallback->remote = strcmp(value, "1") == 0;
 	else if (strcmp(key, "held_state") == 0)
 		fallback->special_exit = strcmp(value, "SpecialExit") == 0;
 	else if (strcmp(key, "restore_wait") == 0) {

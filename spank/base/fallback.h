@@ -17,6 +17,7 @@ struct fallback {
 	char slurm_conf[PATH_LONGEST + 1];
 	char private_tmp[PATH_LONGEST + 1]; /* the site's directory, not the session's */
 	int block_io_uring;
+	int remote; /* the store here is not the whole of it */
 	int special_exit;
 	int64_t restore_wait_ms;
 };

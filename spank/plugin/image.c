@@ -107,6 +107,8 @@ int image_exists(const struct fallback *fallback, const struct plan *plan, struc
 	case FOUND:
 		return 1;
 	case NONE:
+		if (fallback->remote)
+			return fault_set(fault, "only an agent can look for images at the remote place");
 		return 0;
 	default:
 		return fault_set(fault, "couldn't look for images in %s", fallback->store);

@@ -10,9 +10,9 @@ import sh
 from slurm_reclaim import __version__
 from slurm_reclaim.adapters.criu.command import LIBEXEC
 from slurm_reclaim.adapters.criu.description import cpu_flags_digest, criu_version
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.order import NodeFacts
+from slurm_reclaim.ports import NodeStore
 
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
 CRIU_FLOOR = (4, 2, 1)
@@ -69,7 +69,7 @@ def plugin_installed() -> bool:
 class FactFinder:
     """CRIU is asked once per agent start; the store each time."""
 
-    def __init__(self, criu: str, store: DirectoryStore, config_digest: str) -> None:
+    def __init__(self, criu: str, store: NodeStore, config_digest: str) -> None:
         self._criu = criu
         self._store = store
         self._config_digest = config_digest

@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Scheme -> the library behind it, and the extra of ours that installs it.
-SCHEMES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
+# By scheme: the library behind it, and the extra of ours that installs it.
+_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs"}
+_EXTRAS = {"s3": "s3", "gs": "gcs"}
 # One question, asked at every job start: the plugin waits for three seconds in all.
 LOOK = 1.5
 # One request of many; a transfer has as many as it needs within its own time.
@@ -69,9 +70,9 @@ class Bucket:
         """Load the library; no word goes out yet."""
         if self._fs is not None:
             return
-        library, extra = SCHEMES.get(self._scheme, ("", ""))
+        library = _LIBRARIES.get(self._scheme, "")
         if not library:
-            raise StoreUnavailable(f"{self.url}: only {', '.join(SCHEMES)} are known")
+            raise StoreUnavailable(f"{self.url}: only {', '.join(_LIBRARIES)} are known")
         try:
             importlib.import_module(library)
             import fsspec
@@ -86,7 +87,7 @@ class Bucket:
             )
         except ImportError as error:
             raise StoreUnavailable(
-                f"{self.url} needs {library}: {error}", hint=f"pip install slurm-reclaim[{extra}]"
+                f"{self.url} needs {library}: {error}", hint=f"pip install slurm-reclaim[{_EXTRAS[self._scheme]}]"
             ) from error
         except Exception as error:  # whatever a library thinks of its options
             raise StoreUnavailable(f"{self.url}: {_said(error)}") from error

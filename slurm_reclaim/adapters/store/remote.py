@@ -21,7 +21,7 @@ from slurm_reclaim.adapters.store import fetch, marks
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
 from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, write_new
+from slurm_reclaim.adapters.store.files import INDEX
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.adapters.store.uploads import GUARD, GUARD_FOR, LISTING, Uploads
@@ -295,26 +295,3 @@ class RemoteStore:
         for key in there:
             if key.startswith(f"{prefix}{PACKS}/") and key.rpartition("/")[2] not in named:
                 self.bucket.remove(key, deadline)
-
-    # -- reclaim check ------------------------------------------------------------------------
-
-    def probe(self) -> float:
-        """Write, compare and remove a small object; the seconds that took. Raises
-        StoreUnavailable."""
-        return probe(self.bucket, self._work)
-
-
-def probe(bucket: Bucket, work: Path) -> float:
-    """As above; `work`: a directory of root's."""
-    began = time.monotonic()
-    deadline = began + 20.0
-    name = f".check-{time.time_ns():x}"
-    work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = work / name
-    write_new(path, f"slurm-reclaim check {name}\n".encode())
-    try:
-        bucket.put(name, path, deadline)
-        bucket.remove(name, deadline)
-    finally:
-        path.unlink(missing_ok=True)
-    return time.monotonic() - began

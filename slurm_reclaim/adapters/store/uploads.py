@@ -41,6 +41,8 @@ class Uploads:
         self.bucket = bucket
         self._cache = cache
         self._timeout = timeout
+        # Once for each agent, a copy is told of, too: a controller may have lost its journal.
+        self._heard: set[tuple[SessionId, int]] = set()
         self.under_way: tuple[SessionId, int] | None = None
 
     def send(self, session: SessionId, restarts: int, manifest: Manifest, folder: Path) -> None:
@@ -139,6 +141,7 @@ class Uploads:
             Mark.PENDING: UploadState.PENDING,
             Mark.UPLOADED: UploadState.UPLOADED,
             Mark.STORED: UploadState.STORED,
+            Mark.COPY: UploadState.STORED,
         }
         try:
             self.local.check()
@@ -146,6 +149,7 @@ class Uploads:
                 Upload(str(session), restarts, states[mark])
                 for mark in states
                 for _, session, restarts in self._cache.marked(mark)
+                if mark is not Mark.COPY or (session, restarts) not in self._heard
             )
         except (ReclaimError, OSError) as error:
             log.warning("uploads can't be told of: %s", error)
@@ -161,6 +165,7 @@ class Uploads:
                 folder = self.local.checkpoint_dir(session, told.restarts)
                 if marks.read(folder) in (Mark.UPLOADED, Mark.STORED):
                     marks.write(folder, Mark.COPY)
+                self._heard.add((session, told.restarts))
 
     def withdraw(self, session: SessionId, restarts: int) -> None:
         """It was never a checkpoint. Should its manifest have arrived at the remote place unseen,

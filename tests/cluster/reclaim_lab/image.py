@@ -48,6 +48,8 @@ bind_address = 127.0.0.1
 # Enough to make venvs for the base root while that is still being built.
 BUILDER_PACKAGES = ["python3", "python3-venv", "ca-certificates"]
 
+# Plays the object store that a site has: tests start it where they want it.
+S3_SERVER = ["moto[server]>=5"]
 JUPYTER = ["jupyterlab", "jupyterhub", "batchspawner", "ipykernel", "numpy"]
 
 _HOOK = r"""
@@ -148,6 +150,20 @@ def jupyter_layer() -> Path:
     return layers.ensure(
         "jupyter", layers.digest(f"base-{_base_key()}", script), build, "the Jupyter layer"
     )
+
+
+def s3_server_layer() -> Path:
+    script = (
+        "python3 -m venv /opt/moto\n"
+        f"/opt/moto/bin/pip install -q --no-compile {_quoted(S3_SERVER)}\n"
+        "/opt/moto/bin/python -m compileall -q -j 0 /opt/moto/lib || :\n"
+    )
+
+    def build(place: Path) -> None:
+        build_in_root(Build([_root_for_venvs()], script, place), "installing an S3 server")
+
+    key = layers.digest(f"base-{_base_key()}", script)
+    return layers.ensure("s3-server", key, build, "the layer of the S3 server")
 
 
 def dependency_layer(dependencies: list[str], build_requires: list[str]) -> Path:

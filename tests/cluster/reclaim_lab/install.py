@@ -123,12 +123,13 @@ def base_layers(gpus: int) -> list[Path]:
     makers: list[Callable[[], Path]] = [
         lambda: image.dependency_layer(dependencies, build_requires),
         image.jupyter_layer,
+        image.s3_server_layer,
         image.base_root,
     ]
     made = _at_once(makers)
-    if gpus:
-        extra = checkout.project_table("project", "optional-dependencies", "gpu")
-        made.insert(0, image.extra_layer("gpu", extra, made[0]))
+    for name in ("s3", "gpu") if gpus else ("s3",):
+        extra = checkout.project_table("project", "optional-dependencies", name)
+        made.insert(0, image.extra_layer(name, extra, made[0]))
     return made
 
 

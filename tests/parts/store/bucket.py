@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 BUCKET = "checkpoints"
+Headers = list[tuple[str, str]]
 OPTIONS = {"key": "testing", "secret": "testing", "client_kwargs": {}}
 _SAID = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>{said}</Message></Error>'
 
@@ -91,9 +92,7 @@ class Proxy:
             answer = answer[: len(answer) // 2]
         self._answer(asked, status, headers, answer)
 
-    def _ask(
-        self, asked: BaseHTTPRequestHandler, body: bytes
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _ask(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Headers, bytes]:
         place = urlsplit(self.target)
         server = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
         headers = {k: v for k, v in asked.headers.items() if k.lower() != "content-length"}
@@ -105,13 +104,17 @@ class Proxy:
         return found
 
     def _answer(
-        self, asked: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], body: bytes
+        self,
+        asked: BaseHTTPRequestHandler,
+        status: int,
+        headers: Headers,
+        body: bytes,
     ) -> None:
         asked.send_response(status)
         for name, value in headers:
             if name.lower() not in ("content-length", "connection", "transfer-encoding", "date"):
                 asked.send_header(name, value)
-        size = dict((k.lower(), v) for k, v in headers).get("content-length", "0")
+        size = {k.lower(): v for k, v in headers}.get("content-length", "0")
         asked.send_header("Content-Length", size if asked.command == "HEAD" else str(len(body)))
         asked.end_headers()
         if asked.command != "HEAD":

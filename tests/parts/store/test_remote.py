@@ -12,7 +12,8 @@ from slurm_reclaim.adapters.store.bucket import Bucket, Denied
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.options import read_options
-from slurm_reclaim.adapters.store.remote import RemoteStore, probe
+from slurm_reclaim.adapters.store.probe import look, probe
+from slurm_reclaim.adapters.store.remote import RemoteStore
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.upload import UploadState
@@ -66,20 +67,23 @@ class Cloud:
     def node(self, name, **more):
         return Node(self.folder / name, self, **more)
 
-    def keys(self):
+    def stored(self):
         return {key.removeprefix(PREFIX) for key in self.direct.list("lab/", 10)}
 
     def damage(self, key, data):
         self.direct._fs.pipe_file(f"{self.direct._root}/{PREFIX}{key}", data)
 
 
+def patience(monkeypatch, seconds):
+    for question in (Bucket.exists, Bucket.look, Bucket.list, Bucket.read):
+        monkeypatch.setattr(question, "__defaults__", (seconds,))
+
+
 @pytest.fixture
 def cloud(s3, tmp_path, request, monkeypatch):
     monkeypatch.setattr(buckets, "_FIRST_PAUSE", 0.01)
     # The machine of the tests is slow; what is not answered at all is set apart where it matters.
-    monkeypatch.setattr(buckets, "LOOK", 10.0)
-    for look in (Bucket.exists, Bucket.look, Bucket.list, Bucket.read):
-        monkeypatch.setattr(look, "__defaults__", (10.0,))
+    patience(monkeypatch, 10.0)
     one = Cloud(s3, tmp_path, f"p{abs(hash(request.node.name)):x}")
     yield one
     one.proxy.close()
@@ -111,7 +115,7 @@ def test_the_keys_are_the_paths_of_the_directory(cloud):
     one = cloud.node("n1")
     manifest = one.put(0, {"pages-1.img": DATA})
     (pack,) = manifest.packs
-    assert cloud.keys() == {"0/index", "0/manifest.json", f"packs/{pack.path}"}
+    assert cloud.stored() == {"0/index", "0/manifest.json", f"packs/{pack.path}"}
 
 
 def test_the_manifest_is_the_last_to_go(cloud):
@@ -207,10 +211,10 @@ def test_no_bucket_is_said(cloud):
     cloud.url = "s3://not-there/prefix"
     one = cloud.node("n1")
     for ask in (one.store.check, lambda: one.store.of_job(7, 2001), lambda: one.store.reserve(0)):
-        with pytest.raises(StoreUnavailable, match="bucket|no checkpoint store"):
+        with pytest.raises(StoreUnavailable, match=r"bucket|no checkpoint store"):
             ask()
     with pytest.raises(Denied, match="no such bucket"):
-        probe(one.store.bucket, one.work)
+        probe(one.store.bucket)
 
 
 def test_a_wrong_prefix_is_not_an_empty_store(cloud):
@@ -224,7 +228,7 @@ def test_clocks_apart_are_named(cloud):
     one = cloud.node("n1")
     cloud.proxy.fail(status=403, code="RequestTimeTooSkewed", on=gets(""))
     cloud.proxy.fail(status=403, code="RequestTimeTooSkewed", on=puts(""))
-    with pytest.raises(Denied, match="clock|403"):
+    with pytest.raises(Denied, match=r"clock|403"):
         one.store.bucket.read("x")
     with pytest.raises(StoreUnavailable, match="clocks differ"):
         one.store.bucket.list("lab/")
@@ -233,8 +237,7 @@ def test_clocks_apart_are_named(cloud):
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}, {"wait": 20}])
 def test_what_does_not_answer_is_never_none(cloud, fault, monkeypatch):
     one = cloud.node("n1")
-    for look in (Bucket.exists, Bucket.look, Bucket.list, Bucket.read):
-        monkeypatch.setattr(look, "__defaults__", (1.5,))
+    patience(monkeypatch, 1.5)
     one.store.bucket.connect()
     cloud.proxy.fail(**fault)
     for ask in (
@@ -259,8 +262,7 @@ def test_a_listing_that_fails_after_the_first_answer_is_never_none(cloud):
 
 def test_silence_is_waited_for_once_and_not_by_every_job(cloud, monkeypatch):
     one = cloud.node("n1")
-    for look in (Bucket.exists, Bucket.look, Bucket.list, Bucket.read):
-        monkeypatch.setattr(look, "__defaults__", (1.0,))
+    patience(monkeypatch, 1.0)
     one.store.bucket.connect()
     cloud.proxy.fail(wait=30.0)
     with pytest.raises(StoreUnavailable):
@@ -457,7 +459,7 @@ def test_a_deleted_checkpoint_is_gone_everywhere_and_shared_packs_stay(cloud):
     assert two.store.committed(ID) == one.store.committed(ID) == [1]
     assert two.get(1, "pages-1.img") == DATA
     one.store.delete(ID, 1)
-    assert cloud.keys() == set()
+    assert cloud.stored() == set()
     assert one.here() == []
 
 
@@ -466,7 +468,7 @@ def test_packs_stay_while_a_checkpoint_is_on_its_way(cloud):
     one.put(0, {"pages-1.img": DATA})
     cloud.damage(".staging-1", b"")
     two.store.delete(ID, 0)
-    assert any(key.startswith("packs/") for key in cloud.keys())
+    assert any(key.startswith("packs/") for key in cloud.stored())
 
 
 # -- settings and checks -----------------------------------------------------------------------
@@ -504,11 +506,15 @@ def test_a_symlink_in_place_of_the_secrets_is_refused(tmp_path):
 
 def test_the_probe_writes_compares_and_removes(cloud):
     one = cloud.node("n1")
-    assert probe(one.store.bucket, one.work) > 0
+    seconds, ahead = probe(one.store.bucket)
+    assert seconds > 0
+    assert abs(ahead) < 60
     assert not [key for key in cloud.direct.list("", 10) if ".check-" in key]
     cloud.proxy.fail(on=puts(".check-"), status=403, code="AccessDenied")
     with pytest.raises(Denied, match="403"):
-        probe(one.store.bucket, one.work)
+        probe(one.store.bucket)
+    with pytest.raises(ValueError, match="can't be read"):
+        look(cloud.url, str(one.work / "nothing"))
 
 
 def test_data_written_is_what_a_pipe_gave(cloud):

@@ -173,7 +173,13 @@ def survey_with(path: Path, answer: Status | ReclaimError = STATUS) -> list[Chec
         return answer
 
     ways = survey.Ways(
-        Elsewhere(), lambda: load_with_origins(str(path)), ask, StandInMunge(), real(), "1.0"
+        host=Elsewhere(),
+        load=lambda: load_with_origins(str(path)),
+        ask=ask,
+        codec=StandInMunge(),
+        channels=real(),
+        remote=lambda url, options: (0.0, 0.0),
+        version="1.0",
     )
     return survey.survey(ways)
 

@@ -14,6 +14,7 @@ from slurm_reclaim.checks.host import Host, Ran
 from slurm_reclaim.checks.result import Check, Verdict
 from slurm_reclaim.config.schema import Agent, Bytes, Store
 from slurm_reclaim.config.schema import Path as ConfigPath
+from slurm_reclaim.errors import StoreUnavailable
 
 
 class Node:
@@ -299,6 +300,11 @@ def test_no_socket(node: Node) -> None:
 
 # store
 
+
+def unasked(url: str, options: str) -> tuple[float, float]:
+    raise AssertionError("no remote place is configured")
+
+
 MOUNTS = """\
 30 22 0:25 / /tmp rw - tmpfs tmpfs rw
 31 22 0:40 / /shared rw,relatime shared:1 - nfs4 filer:/export rw,vers=4.2
@@ -333,7 +339,7 @@ def settings(node: Node) -> Store:
 
 
 def test_a_good_store(node: Node, settings: Store) -> None:
-    found = verdicts(store.judge(node.host, settings))
+    found = verdicts(store.judge(node.host, settings, unasked))
     assert found.pop("store shared") is Verdict.WARNING
     assert found == {
         "store private": Verdict.OK, "store marked": Verdict.OK,
@@ -344,27 +350,27 @@ def test_a_good_store(node: Node, settings: Store) -> None:
 
 def test_a_store_that_may_not_be_mounted(node: Node, settings: Store) -> None:
     (node.root / "store/.slurm-reclaim-store").unlink()
-    assert verdicts(store.judge(node.host, settings))["store marked"] is Verdict.FAILED
+    assert verdicts(store.judge(node.host, settings, unasked))["store marked"] is Verdict.FAILED
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o705, 0o770])
 def test_nobody_but_root_may_look_into_it(node: Node, settings: Store, mode: int) -> None:
     (node.root / "store").chmod(mode)
-    assert verdicts(store.judge(node.host, settings))["store private"] is Verdict.FAILED
+    assert verdicts(store.judge(node.host, settings, unasked))["store private"] is Verdict.FAILED
 
 
 def test_no_store(node: Node) -> None:
-    (check,) = store.judge(node.host, Store(path=ConfigPath("/store")))
+    (check,) = store.judge(node.host, Store(path=ConfigPath("/store")), unasked)
     assert check.verdict is Verdict.FAILED
     node.file("/store")
-    assert verdicts(store.judge(node.host, Store(path=ConfigPath("/store")))) == {
+    assert verdicts(store.judge(node.host, Store(path=ConfigPath("/store")), unasked)) == {
         "store": Verdict.FAILED
     }
 
 
 def test_too_little_room(node: Node, settings: Store) -> None:
     greedy = Store(path=settings.path, min_free=Bytes(1 << 60))
-    assert verdicts(store.judge(node.host, greedy))["store room"] is Verdict.FAILED
+    assert verdicts(store.judge(node.host, greedy, unasked))["store room"] is Verdict.FAILED
 
 
 def test_a_store_that_can_not_be_synced(
@@ -374,6 +380,33 @@ def test_a_store_that_can_not_be_synced(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    check = by_name(store.judge(node.host, settings))["store durable"]
+    check = by_name(store.judge(node.host, settings, unasked))["store durable"]
     assert check.verdict is Verdict.FAILED
     assert "Input/output error" in check.what
+
+
+def test_a_remote_place_is_looked_at_and_its_refusal_is_the_hint(node: Node) -> None:
+    settings = Store(remote="s3://b/p", remote_options=ConfigPath("/etc/r.json"))
+
+    def raising(error: Exception) -> store.Look:
+        def look(url: str, options: str) -> tuple[float, float]:
+            assert (url, options) == ("s3://b/p", "/etc/r.json")
+            raise error
+
+        return look
+
+    assert store.remote(Store(), unasked) == []
+    assert verdicts(store.remote(settings, lambda *_: (0.1, 2.0))) == {"store remote": Verdict.OK}
+    late = by_name(store.remote(settings, lambda *_: (0.1, -400.0)))["store remote clock"]
+    assert late.verdict is Verdict.WARNING
+    assert "400 s behind" in late.what
+    refused = StoreUnavailable("refused (403) to store", hint="see the keys")
+    (check,) = store.remote(settings, raising(refused))
+    assert (check.verdict, check.hint) == (Verdict.FAILED, "see the keys")
+    (check,) = store.remote(settings, raising(ValueError("/etc/r.json is 0644")))
+    assert (check.verdict, check.name) == (Verdict.FAILED, "store remote options")
+
+
+def test_with_a_remote_place_a_local_disk_is_right() -> None:
+    assert store.kind(store.Mount("/", "ext4", "/dev/a"), "s3://b").verdict is Verdict.OK
+    assert store.kind(store.Mount("/", "tmpfs", "t"), "s3://b").verdict is Verdict.WARNING
