@@ -87,7 +87,8 @@ class Bucket:
             )
         except ImportError as error:
             raise StoreUnavailable(
-                f"{self.url} needs {library}: {error}", hint=f"pip install slurm-reclaim[{_EXTRAS[self._scheme]}]"
+                f"{self.url} needs {library}: {error}",
+                hint=f"pip install slurm-reclaim[{_EXTRAS[self._scheme]}]",
             ) from error
         except Exception as error:  # whatever a library thinks of its options
             raise StoreUnavailable(f"{self.url}: {_said(error)}") from error

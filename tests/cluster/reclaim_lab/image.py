@@ -189,15 +189,15 @@ def dependency_layer(dependencies: list[str], build_requires: list[str]) -> Path
     return layers.ensure("dependencies", key, build, "the layer of the project's dependencies")
 
 
-def extra_layer(name: str, dependencies: list[str], under: Path) -> Path:
-    """What one of the project's optional extras adds to its venv, which `under` holds."""
+def extra_layer(name: str, dependencies: list[str], under: list[Path]) -> Path:
+    """What one of the project's optional extras adds to its venv, whose layers `under` has."""
     script = f"/opt/slurm-reclaim/bin/pip install -q {_quoted(dependencies)}\n"
 
     def build(place: Path) -> None:
-        lowers = [under, _root_for_venvs()]
+        lowers = [*under, _root_for_venvs()]
         build_in_root(Build(lowers, script, place), f"installing the project's extra {name}")
 
-    key = layers.digest(under.name, script)
+    key = layers.digest([path.name for path in under], script)
     return layers.ensure(f"extra-{name}", key, build, f"the layer of the project's extra {name}")
 
 

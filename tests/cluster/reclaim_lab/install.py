@@ -127,9 +127,11 @@ def base_layers(gpus: int) -> list[Path]:
         image.base_root,
     ]
     made = _at_once(makers)
+    venv = made[:1]
     for name in ("s3", "gpu") if gpus else ("s3",):
         extra = checkout.project_table("project", "optional-dependencies", name)
-        made.insert(0, image.extra_layer(name, extra, made[0]))
+        venv.insert(0, image.extra_layer(name, extra, venv))
+    made = [*venv, *made[1:]]
     return made
 
 

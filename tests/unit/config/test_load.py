@@ -175,3 +175,18 @@ def test_a_rule_may_leave_out_what_it_does_not_change(tmp_path: Path) -> None:
     config = load(write(tmp_path, '[[rule]]\nuser = ["a"]\nwindow = "30m"\ngpu_floor = 2\n'))
     (rule,) = config.rule
     assert (rule.window, rule.gpu_floor, rule.grace, rule.io_floor) == (1800, 2.0, None, None)
+
+
+@pytest.mark.parametrize(
+    "place", ["bucket", "s3:/b", "s3://", "file:///x", "s3://b/../x y", "http://b/x", "s3://b//x"]
+)
+def test_a_remote_place_that_is_none(tmp_path: Path, place: str) -> None:
+    (complaint,) = complaints(tmp_path, f'[store]\nremote = "{place}"')
+    assert "s3://bucket/prefix" in complaint
+
+
+def test_uploading_after_the_commit_needs_a_remote_place(tmp_path: Path) -> None:
+    (complaint,) = complaints(tmp_path, '[store]\nupload = "after"')
+    assert "store.remote" in complaint
+    good = '[store]\nupload = "after"\nremote = "s3://b-1/lab/x"'
+    assert load(write(tmp_path, good)).store.remote == "s3://b-1/lab/x"

@@ -1,0 +1,226 @@
+"""Checkpoints in an object store: a real S3 server in the lab, its hang, and agents that die."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.sessions import only
+
+pytestmark = pytest.mark.cluster
+
+NODES = ("n1", "n2")
+PATH = "/var/spool/slurm-reclaim"
+DROP_IN = "/etc/slurm-reclaim/conf.d/zz-remote.toml"
+OPTIONS = "/etc/slurm-reclaim/remote.json"
+PYTHON = "/opt/slurm-reclaim/bin/python"
+SECRETS = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "http://ctl:5555"}}
+
+
+class ObjectStore:
+    """moto on ctl; what it holds is in its memory."""
+
+    def __init__(self, lab) -> None:
+        self.lab = lab
+        start = (
+            "cd /; setsid /opt/moto/bin/moto_server -H 0.0.0.0 -p 5555 "
+            "> /var/log/moto.log 2>&1 < /dev/null & echo $!"
+        )
+        self.pid = lab.out("ctl", "sh", "-c", start)
+        lab.wait("the S3 server", lambda: lab.exec("ctl", "curl", "-sf", "http://ctl:5555/",
+                                                   check=False).returncode == 0, 90)  # fmt: skip
+        for path in ("checkpoints", "checkpoints/lab/.slurm-reclaim-store"):
+            lab.exec("ctl", "curl", "-sf", "-X", "PUT", f"http://ctl:5555/{path}", "-d", "")
+
+    def signal(self, name: str) -> None:
+        self.lab.exec("ctl", "kill", f"-{name}", self.pid)
+
+    def names(self) -> str:
+        return self.lab.out("ctl", "curl", "-sf", "http://ctl:5555/checkpoints?prefix=lab/")
+
+
+@pytest.fixture(scope="module")
+def s3(lab) -> Iterator[ObjectStore]:
+    one = ObjectStore(lab)
+    for node in NODES:
+        put(lab, node, OPTIONS, json.dumps(SECRETS))
+        lab.exec(node, "chmod", "0600", OPTIONS)
+        lab.exec(node, "install", "-d", "-m", "0700", PATH)
+        lab.exec(node, "touch", f"{PATH}/.slurm-reclaim-store")
+    yield one
+    one.signal("KILL")
+    for node in ("ctl", *NODES):
+        lab.exec(node, "rm", "-f", DROP_IN)
+    restart(lab)
+
+
+def put(lab, node: str, path: str, text: str) -> None:
+    lab.exec(node, "sh", "-c", f"umask 077; cat > {path}", stdin=text)
+
+
+def restart(lab) -> None:
+    lab.restart_daemon("ctl", "reclaimd")
+    for node in NODES:
+        lab.restart_daemon(node, "reclaim-agent")
+
+
+def configure(lab, upload: str) -> None:
+    text = (
+        f'[store]\npath = "{PATH}"\nremote = "s3://checkpoints/lab"\nupload = "{upload}"\n'
+        f'remote_options = "{OPTIONS}"\nremote_timeout = "20s"\n'
+    )
+    for node in ("ctl", *NODES):
+        put(lab, node, DROP_IN, text)
+        lab.exec(node, "chmod", "0644", DROP_IN)
+    restart(lab)
+
+
+@pytest.fixture(scope="module")
+def before(lab, s3) -> ObjectStore:
+    configure(lab, "before")
+    return s3
+
+
+@pytest.fixture(scope="module")
+def after(lab, s3) -> ObjectStore:
+    configure(lab, "after")
+    return s3
+
+
+@pytest.fixture
+def awake(s3) -> Iterator[None]:
+    yield
+    s3.signal("CONT")
+
+
+def start_on(lab, counter, node: str):
+    with only(lab, node):
+        job = counter(mib=20)
+    return job, job.seen()
+
+
+def is_whole_on(lab, job, was, node: str) -> None:
+    with only(lab, node):
+        job.reclaim("restore")
+        job.wait_for("RUNNING")
+    now = job.counts_on()
+    assert (now.pid, now.node, now.memory) == (was.pid, node, True)
+    assert now.count > was.count
+    assert job.output().count("started") == 1
+
+
+def marks(lab, node: str, job) -> list[str]:
+    words = f"cat {PATH}/*/{job.job}.*/*/remote 2>/dev/null; true"
+    return lab.out(node, "sh", "-c", words).split()
+
+
+def test_sent_before_the_commit_and_restored_on_another_node(lab, before, counter):
+    job, was = start_on(lab, counter, "n1")
+    job.reclaim("hibernate")
+    job.wait_for("SPECIAL_EXIT")
+    assert f"/{job.job}." in before.names()
+    is_whole_on(lab, job, was, "n2")
+    # and back again, built upon what was fetched
+    job.reclaim("hibernate")
+    is_whole_on(lab, job, was, "n1")
+
+
+def test_check_looks_at_the_remote_place(lab, before):
+    said = json.loads(lab.exec("n1", "reclaim", "check", "--json", check=False).stdout)
+    found = {check["name"]: check["verdict"] for check in said["checks"]}
+    assert found["store remote"] == "ok"
+    assert found["store shared"] in ("ok", "warning")
+    lab.exec("n1", "chmod", "0644", OPTIONS)
+    try:
+        said = json.loads(lab.exec("n1", "reclaim", "check", "--json", check=False).stdout)
+    finally:
+        lab.exec("n1", "chmod", "0600", OPTIONS)
+    found = {check["name"]: check["verdict"] for check in said["checks"]}
+    assert found["store remote options"] == "failed"
+
+
+def test_an_object_store_that_hangs_leaves_the_session_running(lab, before, counter, awake):
+    job, was = start_on(lab, counter, "n1")
+    before.signal("STOP")
+    done = job.reclaim("hibernate", check=False)
+    assert done.returncode != 0
+    assert "did not answer in time" in done.stderr, done.stderr
+    now = job.counts_on()
+    assert (now.pid, now.node, now.memory) == (was.pid, "n1", True)
+    before.signal("CONT")
+    job.wait_for_session("ACTIVE")
+    lab.wait("a hibernation", lambda: job.reclaim("hibernate", check=False).returncode == 0, 90)
+    is_whole_on(lab, job, was, "n2")
+
+
+def test_a_fresh_job_starts_while_the_object_store_hangs(lab, before, counter, awake):
+    """S10: as if we weren't there, or managed, but at once."""
+    before.signal("STOP")
+    began = time.monotonic()
+    job = counter(managed=False)
+    assert time.monotonic() - began < 30
+    assert job.state == "RUNNING"
+    before.signal("CONT")
+    job.wait_for_session("ACTIVE")
+
+
+def test_an_agent_killed_during_the_upload_before_the_commit(lab, before, counter, awake):
+    """Nothing was committed: the session runs on. The order comes back, and may be carried out."""
+    job, was = start_on(lab, counter, "n1")
+    hang_after_reserve(lab, before, job)
+    lab.stop_daemon("n1", "reclaim-agent", kill=True)
+    before.signal("CONT")
+    lab.start_daemon("n1", "reclaim-agent")
+    said = "restarted before the commit; the session runs on"
+    lab.wait("the recovery", lambda: said in lab.out("ctl", "reclaim", "events", job.ref), 60)
+    lab.wait("the order's end", lambda: job.session()["state"] in ("ACTIVE", "HIBERNATED"), 60)
+    lab.wait("a hibernation", lambda: job.reclaim("hibernate", check=False).returncode == 0, 90)
+    is_whole_on(lab, job, was, "n2")
+
+
+def hang_after_reserve(lab, s3: ObjectStore, job) -> None:
+    """Order it, and stop the server when the node has committed and sends."""
+    job.reclaim("hibernate", "--no-wait")
+    watch = f"while ! grep -qs sending {PATH}/*/{job.job}.*/*/remote; do sleep 0.002; done"
+    lab.exec("n1", "timeout", "60", "sh", "-c", watch)
+    s3.signal("STOP")
+    assert marks(lab, "n1", job) in (["sending"], []), "it was too fast for this test"
+
+
+def test_sent_after_the_commit_the_node_has_the_only_copy(lab, after, counter, awake):
+    job, was = start_on(lab, counter, "n1")
+    after.signal("STOP")
+    job.reclaim("hibernate")
+    job.wait_for("SPECIAL_EXIT")
+    assert marks(lab, "n1", job) == ["pending"]
+    with only(lab, "n2"):
+        lab.wait("n2 excluded", lambda: "n2" in job.squeue("%x"))
+    after.signal("CONT")
+    lab.wait("the upload", lambda: "checkpoint-uploaded" in job.kinds(), 120)
+    is_whole_on(lab, job, was, "n2")
+
+
+def test_what_is_not_uploaded_is_restored_on_its_own_node(lab, after, counter, awake):
+    job, was = start_on(lab, counter, "n1")
+    after.signal("STOP")
+    job.reclaim("hibernate")
+    job.reclaim("restore")
+    job.wait_for("RUNNING")
+    now = job.counts_on()
+    assert (now.pid, now.node, now.memory) == (was.pid, "n1", True)
+
+
+def test_an_agent_killed_during_an_upload_goes_on_with_it(lab, after, counter, awake):
+    job, was = start_on(lab, counter, "n1")
+    after.signal("STOP")
+    job.reclaim("hibernate")
+    lab.stop_daemon("n1", "reclaim-agent", kill=True)
+    assert marks(lab, "n1", job) == ["pending"]
+    lab.start_daemon("n1", "reclaim-agent")
+    after.signal("CONT")
+    lab.wait("the upload", lambda: "checkpoint-uploaded" in job.kinds(), 120)
+    lab.wait("the word of it", lambda: marks(lab, "n1", job) == ["copy"], 30)
+    is_whole_on(lab, job, was, "n2")
