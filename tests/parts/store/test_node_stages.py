@@ -259,3 +259,37 @@ def test_a_failed_restore_keeps_the_image(tmp_path):
     assert not restore(world)
     assert world.session.reason == "can't bind"
     assert world.store.real.committed(ID) == [0]
+
+
+def test_an_older_checkpoint_of_the_same_number_is_not_taken_for_the_commit(tmp_path):
+    """A session that was restored in place is saved again under its number: an agent killed before
+    the commit must not take the old one for it and kill the tree (S1)."""
+    (tmp_path / "dry").mkdir()
+    dry = hibernated(tmp_path / "dry")
+    restored_in_place(dry)
+    first = len(dry.steps)
+    hibernate(dry)
+    names = dry.steps[first:]
+    for number in range(names.index("describe") + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = hibernated(folder)
+        restored_in_place(world)
+        world.steps, world.saved, world.fail_at = [], [], number
+        world.dead = False
+        with pytest.raises(Killed):
+            hibernate(world)
+        world.dead, world.fail_at = False, -1
+        if not world.saved or world.saved[-1] is not Living.DUMPING:
+            continue
+        world.session.living, world.session.session = Living.DUMPING, str(ID)
+        world.session.held = world.link.held
+        node_hibernate.recover(
+            world.session, world.tree, world.link, world.store, world, world.save
+        )
+        assert world.tree.state == "running", f"killed at {names[number]}"
+
+
+def restored_in_place(world):
+    assert restore(world)
+    world.session.living = Living.RUNNING
