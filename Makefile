@@ -73,7 +73,10 @@ bench: venv
 	$(BIN)/python tests/bench/signals
 	$(BIN)/python -m tests.bench.decisions
 	$(BIN)/python -m tests.bench.scale
-	tests/bench/run
+	$(BIN)/python -m tests.bench.hibernate
+	$(BIN)/python -m tests.bench.many
+	@.ci/prepare restic borg zstd
+	$(BIN)/python -m tests.bench.store
 
 docs: venv
 	$(BIN)/python docs/render.py
