@@ -71,6 +71,12 @@ class NotPermitted(Refused):
     exit_code = 26
 
 
+class WrongNode(NotPermitted):
+    """What was said of a node did not come from that node."""
+
+    exit_code = 22
+
+
 class WrongState(Refused):
     """The session is not in a state in which this can be done."""
 
