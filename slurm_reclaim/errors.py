@@ -113,6 +113,12 @@ class StoreUnavailable(Unavailable):
     exit_code = 34
 
 
+class KeyUnavailable(StoreUnavailable):
+    """The keys of the store are missing, unreadable, or open to others than root."""
+
+    exit_code = 33
+
+
 class ControllerUnavailable(Unavailable):
     """reclaimd can't be reached."""
 
@@ -165,6 +171,18 @@ class IntegrityError(ReclaimError):
     """A checkpoint is incomplete or does not match its manifest."""
 
     exit_code = 50
+
+
+class SealBroken(IntegrityError):
+    """A manifest is not sealed, was changed, or was made for another place."""
+
+    exit_code = 51
+
+
+class CredentialsForged(IntegrityError):
+    """An image would give its processes other rights than their owner's."""
+
+    exit_code = 52
 
 
 class ProgrammingError(ReclaimError):

@@ -117,6 +117,14 @@ class Store:
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
+    keys: Path = setting(
+        Path("/etc/slurm-reclaim/store.keys"),
+        "File of the keys that seal checkpoints, root's alone and the same on every node; made "
+        "with `reclaim key new`.",
+    )
+    encrypt: bool = setting(
+        False, "Encrypt what is stored; the keys for it are kept in the sealed manifests."
+    )
 
 
 @dataclass(frozen=True)

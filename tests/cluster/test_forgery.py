@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cluster.notebook import put
-from tests.cluster.sessions import Counter, settle
+from tests.cluster.sessions import settle
 
 pytestmark = pytest.mark.cluster
 

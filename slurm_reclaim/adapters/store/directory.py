@@ -23,6 +23,8 @@ from slurm_reclaim.adapters.store import blocks
 from slurm_reclaim.adapters.store.files import fsync_directory, read_part, write_new
 from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.adapters.store.private import read_private
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
@@ -38,6 +40,7 @@ from slurm_reclaim.model.ids import SessionId
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+_MOST_MANIFEST = 256 << 20
 PACKS = "packs"
 _STAGING = ".staging-"
 # A pack of which less than this is still used is not built upon: else one block would keep it.
@@ -52,17 +55,28 @@ def _answering(what: str) -> Iterator[None]:
         raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
 
 
+def _place(session: SessionId, restarts: int) -> str:
+    """What a manifest is sealed for."""
+    return f"{session}/{restarts}"
+
+
+def _is_number(name: str) -> bool:
+    """`isdigit` alone knows digits of which `int` knows nothing."""
+    return name.isascii() and name.isdigit()
+
+
 class DirectoryStore:
     """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
     is not what was written."""
 
     def __init__(
-        self, root: Path, cluster: str, work: Path, min_free: int = 0, level: int = 1
+        self, root: Path, cluster: str, work: Path, seal: Seal, min_free: int = 0, level: int = 1
     ) -> None:
         """`work`: a local directory of root's for what is under way; `min_free`: bytes that must
         stay free after a dump; `level`: zstd's."""
         self.root = root
         self._work = work
+        self._seal = seal
         self._min_free = min_free
         self._level = level
         self.base = root / cluster
@@ -80,6 +94,7 @@ class DirectoryStore:
                     hint=f"chown root: {self.root}; chmod 0700 {self.root}",
                 )
             self._marked()
+            self._seal.ready()
             space = os.statvfs(self.root)
             if space.f_files and not space.f_favail:
                 raise StoreUnavailable(f"store {self.root} has no inode left")
@@ -185,7 +200,8 @@ class DirectoryStore:
             manifest = describe(contents)
             new = contents.packs[-1]
             self._check_sizes(staged.folder, [*contents.parts, new])
-            self._write_manifest(staged.folder, msgspec.json.encode(manifest))
+            sealed = self._seal.seal(msgspec.json.encode(manifest), _place(session, restarts))
+            self._write_manifest(staged.folder, sealed)
             (staged.folder / new.path).rename(self._packs(session) / new.path)
             fsync_directory(self._packs(session))
             target = self.checkpoint_dir(session, restarts)
@@ -233,11 +249,10 @@ class DirectoryStore:
         """The manifest of a committed checkpoint. IntegrityError where there is none."""
         path = self.checkpoint_dir(session, restarts) / MANIFEST
         try:
-            raw = path.read_bytes()
+            sealed = read_private(path, _MOST_MANIFEST)
         except FileNotFoundError:
             raise IntegrityError(f"there is no committed checkpoint {path.parent}") from None
-        except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        raw = self._seal.open(sealed, _place(session, restarts))
         try:
             manifest = msgspec.json.decode(raw, type=Manifest)
         except msgspec.MsgspecError as error:
@@ -255,18 +270,18 @@ class DirectoryStore:
         folder = self.session_dir(session)
         try:
             names = os.listdir(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StoreUnavailable(f"{folder}: {error.strerror}") from error
         with _answering(f"store {self.root}"):
             for name in names:
                 number = name.removeprefix(".replaced-")
-                if number != name and number.isdigit() and number not in names:
+                if number != name and _is_number(number) and number not in names:
                     # A commit was cut off between its two renames.
                     (folder / name).rename(folder / number)
                     names.append(number)
-        numbers = sorted(int(n) for n in names if n.isdigit())
+        numbers = sorted(int(n) for n in names if _is_number(n))
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
@@ -283,7 +298,7 @@ class DirectoryStore:
         found = []
         for name in names:
             parts = name.split(".")
-            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and parts[2].isdigit():
+            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and _is_number(parts[2]):
                 id = SessionId(self.base.name, job_id, uid, int(parts[2]))
                 if self.committed(id):
                     found.append(str(id))

@@ -5,6 +5,8 @@ import shutil
 import pytest
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.ids import SessionId
@@ -17,7 +19,9 @@ def store(tmp_path):
     root = tmp_path / "store"
     root.mkdir(mode=0o700)
     (root / STORE_MARKER).touch()
-    return DirectoryStore(root, "lab", tmp_path / "work")
+    keys = KeyFile(tmp_path / "store.keys")
+    keys.add(0)
+    return DirectoryStore(root, "lab", tmp_path / "work", Seal(keys, root))
 
 
 def test_a_store_that_others_can_read_is_refused(store):
@@ -44,7 +48,7 @@ def test_room_is_looked_for_before_anything_is_frozen(store):
     store.reserve(0)
     with pytest.raises(StoreUnavailable, match="needs up to"):
         store.reserve(2 * free)
-    picky = DirectoryStore(store.root, "lab", store.root, min_free=2 * free)
+    picky = DirectoryStore(store.root, "lab", store.root, store._seal, min_free=2 * free)
     with pytest.raises(StoreUnavailable, match="must stay free"):
         picky.reserve(0)
 
