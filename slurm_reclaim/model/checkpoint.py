@@ -51,6 +51,36 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class Rights:
+    """What one thread may do, as the kernel shows it (/proc/PID/task/TID). `uids` and `gids` are
+    real, effective, saved and file system's; capabilities are bit masks, `seccomp` the mode (2 is a
+    filter), `label` that of the security module ("" where there is none). `dumpable`: its owner may
+    look into it. `login`: the audit system's uid, -1 where there is none."""
+
+    uids: tuple[int, ...]
+    gids: tuple[int, ...]
+    groups: tuple[int, ...]
+    inheritable: int
+    permitted: int
+    effective: int
+    bounding: int
+    ambient: int
+    no_new_privs: bool
+    seccomp: int
+    label: str
+    dumpable: bool
+    login: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The threads, by the ids that they have within the session, that had these rights."""
+
+    rights: Rights
+    threads: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFile:
     """A job output file: `path` as the session has it open, `saved` the name of the stream that
     holds what was in it, `size` its bytes then. `fds` are slurmstepd's: 1 stdout, 2 stderr."""
@@ -76,7 +106,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
+    """`rights`: of every thread in the image, as the kernel told them while it was frozen.
+    Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
     CLOCK_BOOTTIME at the freeze."""
 
     version: int
@@ -99,6 +130,7 @@ class Manifest:
     outputs: tuple[OutputFile, ...]
     needs: Needs
     processes: int
+    rights: tuple[Held, ...] = ()
 
     @property
     def size(self) -> int:
