@@ -190,3 +190,11 @@ def test_names_that_are_no_utf8_are_shown_and_break_nothing(session, tmp_path):
     assert "\\xff\\xfe" in found["deleted-file"].what
     json.dumps(found["deleted-file"].what).encode()
     assert "ab\\xff" in found["deleted-file"].what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what is one's own looks the same")
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_may_look_into_is_named(session, closed):
+    code = f"import ctypes; ctypes.CDLL(None).prctl(4, {int(not closed)})"
+    found = session(code, user=65534)
+    assert ("not-dumpable" in found) == closed
