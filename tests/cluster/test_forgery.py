@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cluster.notebook import put
-from tests.cluster.sessions import settle
+from tests.cluster.sessions import Counter, processes, settle
 
 pytestmark = pytest.mark.cluster
 
@@ -45,3 +45,133 @@ def test_root_of_another_node_can_not_give_a_session_away(lab, counter):
 def test_orders_and_starts_of_another_node_are_not_told(lab):
     for what in ("orders", "start"):
         assert forge(lab, "n2", what, "n1", "1", "x")["error"] == "WrongNode", what
+
+
+# -- what lies in the store -----------------------------------------------------------------------
+
+STORE = "/shared/reclaim"
+PYTHON = "/opt/slurm-reclaim/bin/python"
+
+
+class Victim:
+    """A hibernated session of alice, one of bob beside it, and a copy of both of their folders."""
+
+    def __init__(self, lab) -> None:
+        self.lab = lab
+        self.job = Counter.start(lab, mib=4)
+        self.bobs = Counter.start(lab, user="bob")
+        self.before = self.job.seen()
+        for each in (self.job, self.bobs):
+            each.reclaim("hibernate")
+        self.folder, self.other = self.of(self.job), self.of(self.bobs)
+        put(lab, "tamper.py")
+        lab.exec("ctl", "rm", "-rf", "/shared/aside")
+        lab.exec("ctl", "cp", "-a", self.folder, "/shared/aside")
+
+    def of(self, counter: Counter) -> str:
+        return self.lab.out("ctl", "sh", "-c", f"ls -d {STORE}/*/{counter.job}.*")
+
+    def tamper(self, *how: str) -> None:
+        words = (PYTHON, "/shared/inside/tamper.py", self.folder, *how, self.other)
+        # Where the keys are, as whoever reseals has to be.
+        self.lab.exec("n1", *words)
+
+    def put_back(self) -> None:
+        script = f"rm -rf {self.folder} {STORE}/elsewhere; cp -a /shared/aside {self.folder}"
+        self.lab.exec("ctl", "sh", "-c", script)
+
+    def refusal(self) -> str:
+        """Why the restore came to nothing. Nobody may live anywhere after it."""
+        done = self.job.reclaim("restore", check=False)
+        assert done.returncode != 0, "it was restored"
+        reason = self.job.wait_for_session("HIBERNATED")["reason"]
+        for node in ("n1", "n2"):
+            assert processes(self.lab, node) == []
+        return reason
+
+
+@pytest.fixture(scope="module")
+def victim(lab):
+    found = Victim(lab)
+    yield found
+    found.job.cancel()
+    found.bobs.cancel()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("flip", "is not what was written"),
+        ("cut", "is not what was written"),
+        ("swap", "is not what was written"),
+        ("graft", "is not what was written"),
+        ("link", "is missing"),
+        ("fifo", "is missing"),
+        ("edit", "was changed after it was sealed"),
+        ("unseal", "is not sealed"),
+        ("own_key", "which this node does not have"),
+        ("others", "was put in the place of"),
+        ("manifest_link", "symbolic link"),
+        ("manifest_hard_link", "2 names"),
+        ("manifest_fifo", "no plain file"),
+        ("writable", "can be written by others"),
+    ],
+)
+def test_a_forged_checkpoint_is_refused_by_name(victim, how, words):
+    victim.tamper(how)
+    try:
+        assert words in victim.refusal()
+    finally:
+        victim.put_back()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("uid", "uid 0,0,0,0 is not the owner's"),
+        ("group", "are not the owner's"),
+        ("capability", "capabilities"),
+        ("unfiltered", "seccomp"),
+        ("stranger", "thread 999 is in the image and was not in the session"),
+    ],
+)
+def test_credentials_edited_by_who_has_the_keys_are_refused_by_name(victim, how, words):
+    victim.tamper("reseal", how)
+    try:
+        assert words in victim.refusal()
+    finally:
+        victim.put_back()
+
+
+def test_hostile_names_in_the_store_do_no_harm(victim):
+    script = rf"""
+cd {STORE}/*/ && mkdir -p "$(printf 'a\nb')" "$(printf '%s.2001.²' {victim.job.job})" \
+    "$(printf '\xff\xfe')" '$(id)' -- '-rf' "{victim.job.job}.2001.0x1" 7.2001.1.1
+mkfifo {victim.job.job}.2001.99 "{victim.folder}/7" 2>/dev/null
+mkdir -p "{victim.folder}/²" "{victim.folder}/-1" "{victim.folder}/$(printf '1\n')"
+ln -sfn / "{victim.folder}/8"; true
+"""
+    victim.lab.exec("ctl", "bash", "-c", script)
+    try:
+        victim.job.reclaim("restore")
+        assert victim.job.counts_on().pid == victim.before.pid
+        for node in ("n1", "n2"):
+            assert "Traceback" not in victim.lab.logs(node, "reclaim-agent")
+        victim.job.reclaim("hibernate")
+        newest = victim.of(victim.job).splitlines()
+        assert victim.folder in newest
+    finally:
+        names = (
+            f"cd {STORE}/*/ && rm -rf -- *.²  $(printf '\\xff\\xfe') '$(id)' -rf *.0x1 7.2001.1.1"
+        )
+        more = (
+            f"rm -rf {victim.job.job}.2001.99 {victim.folder}/7 {victim.folder}/8 {victim.folder}/²"
+        )
+        victim.lab.exec("ctl", "bash", "-c", f"{names}; {more}; rm -rf $'a\\nb'", check=False)
+
+
+def test_after_all_of_it_the_session_comes_back(victim):
+    victim.job.reclaim("restore")
+    seen = victim.job.counts_on()
+    assert (seen.pid, seen.memory) == (victim.before.pid, True)
+    assert victim.job.output().count("started") == 1

@@ -34,7 +34,7 @@ from slurm_reclaim.errors import (
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Contents, Manifest, Needs, Rights
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs, Rights
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging

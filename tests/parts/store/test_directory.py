@@ -66,3 +66,18 @@ def test_only_the_same_job_and_owner_are_found(store):
     assert store.of_job(7, 2001) == [str(ID)]
     assert store.of_job(7, 2002) == []
     assert store.of_job(70, 2001) == []
+
+
+def test_odd_names_in_the_store_are_nobodys(store):
+    folder = store.checkpoint_dir(ID, 0)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    odd = ("\u00b2", "", "1.1", "0x1", "-1", "\udcff", "a\nb")
+    for name in odd:
+        (store.base / f"7.2001.{name}").mkdir()
+    os.mkfifo(store.base / "7.2001.99")
+    for name in ("\u00b2", "\u0663", "-1", "1 ", "x", ".replaced-\u00b2"):
+        (folder.parent / name).mkdir()
+    os.mkfifo(folder.parent / "5")
+    assert store.of_job(7, 2001) == [str(ID)]
+    assert store.committed(ID) == [0]
