@@ -1,8 +1,8 @@
 """What somebody who got into the store as root could do to a checkpoint. Knows the store by the
 manifests alone: which files belong to a checkpoint is what lies below its session's folder.
 
-tamper.py FOLDER HOW [OTHER FOLDER]; FOLDER is that of a session. With `reseal` in front of HOW the
-manifest is written anew with the node's own keys, as only root of a node can do it.
+tamper.py FOLDER HOW OTHER; FOLDER and OTHER are those of sessions. What changes credentials is then
+sealed with the node's own keys, as only root of a node can do it.
 """
 
 import contextlib
@@ -11,13 +11,17 @@ import os
 import shutil
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu import images, schema
-from slurm_reclaim.adapters.store import directory
+from slurm_reclaim.adapters.store import blocks
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.files import read_part
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.config.load import load
+from slurm_reclaim.model.ids import parse_session_id
 
 CONFIG = load()
 STORE = Path(CONFIG.store.path)
@@ -50,13 +54,30 @@ def seal(folder, raw, keys=None):
     manifest(folder).write_bytes(Seal(keys, STORE).seal(raw, place))
 
 
-def reseal(folder):
-    """Digests and sizes as the files are now, and the real seal."""
+def remake(folder, change):
+    """The same checkpoint but for what `change` does to its small images, committed and sealed by
+    the store itself."""
     said = body(folder)
-    for part in said["parts"]:
-        path = newest(folder) / part["path"]
-        part["size"], part["digest"] = path.stat().st_size, directory.digest(path)
-    seal(folder, json.dumps(said).encode())
+    id, restarts = parse_session_id(said["session"]), said["restarts"]
+    keys = KeyFile(Path(CONFIG.store.keys))
+    store = DirectoryStore(STORE, id.cluster, Path("/root/tamper"), Seal(keys, STORE))
+    opened = store.open(id, restarts)
+    known = opened.manifest
+    index = blocks.decode(read_part(newest(folder), known.contents.parts[0]))
+    found = {}
+    for stream in index.streams:
+        if stream.bulk:
+            with opened.send(stream.name) as file:
+                found[stream.name] = file.read()
+    change(opened.images)
+    found |= {path.name: path.read_bytes() for path in opened.images.iterdir()}
+    opened.close()
+    staging = store.stage(id, restarts, known.credentials)
+    for name, data in found.items():
+        with staging.receive(name) as file:
+            file.write(data)
+    store.commit(staging, id, restarts, lambda contents: replace(known, contents=contents))
+    staging.close()
 
 
 # -- what is done
@@ -78,12 +99,13 @@ def cut(folder, other):
 
 
 def swap(folder, other):
-    """The contents of the two largest files change places."""
-    one, two = contents(folder)[:2]
-    aside = one.with_name("aside")
-    one.rename(aside)
-    two.rename(one)
-    aside.rename(two)
+    """Two pieces of the largest file change places."""
+    path = contents(folder)[0]
+    raw = bytearray(path.read_bytes())
+    size = min(4096, len(raw) // 4)
+    one, two = slice(0, size), slice(2 * size, 3 * size)
+    raw[one], raw[two] = raw[two], raw[one]
+    path.write_bytes(raw)
 
 
 def graft(folder, other):
@@ -123,9 +145,7 @@ def link(folder, other):
 
 def manifest_link(folder, other):
     manifest(folder).rename("/shared/reclaim/elsewhere")
-    manifest(folder.parent / folder.name).parent.joinpath("manifest.json").symlink_to(
-        "/shared/reclaim/elsewhere"
-    )
+    manifest(folder).symlink_to("/shared/reclaim/elsewhere")
 
 
 def manifest_hard_link(folder, other):
@@ -151,8 +171,11 @@ def fifo(folder, other):
 
 
 def _cores(folder, change):
-    path = sorted(newest(folder).glob("images/core-*.img"))[-1]
-    images.edit(path, schema.message("Core"), change)
+    def edit(place):
+        path = sorted(place.glob("core-*.img"))[-1]
+        images.edit(path, schema.message("Core"), change)
+
+    remake(folder, edit)
 
 
 def uid(folder, other):
@@ -191,31 +214,31 @@ def unfiltered(folder, other):
 
 
 def stranger(folder, other):
-    """A process more than there was, which is root."""
-    source = sorted(newest(folder).glob("images/core-*.img"))[-1]
-    pid = source.stem.removeprefix("core-")
-    table = source.with_name("pstree.img")
-    item = schema.message("PsTree")(pid=999, ppid=int(pid), pgid=999, sid=999, threads=[999])
-    raw = item.SerializeToString()
-    table.write_bytes(table.read_bytes() + struct.pack("<I", len(raw)) + raw)
-    for kind in ("core", "mm", "fs", "ids", "pagemap"):
-        shutil.copyfile(source.with_name(f"{kind}-{pid}.img"),
-                        source.with_name(f"{kind}-999.img"))  # fmt: skip
-    said = body(folder)
-    for kind in ("core", "mm", "fs", "ids", "pagemap"):
-        said["parts"].append({"path": f"images/{kind}-999.img", "size": 0, "digest": ""})
-    seal(folder, json.dumps(said).encode())
+    """A process more than there was."""
+
+    def edit(place):
+        source = sorted(place.glob("core-*.img"))[-1]
+        pid = source.stem.removeprefix("core-")
+        table = source.with_name("pstree.img")
+        item = schema.message("PsTree")(pid=999, ppid=int(pid), pgid=999, sid=999, threads=[999])
+        raw = item.SerializeToString()
+        table.write_bytes(table.read_bytes() + struct.pack("<I", len(raw)) + raw)
+        for kind in ("core", "mm", "fs", "ids", "pagemap"):
+            path = source.with_name(f"{kind}-{pid}.img")
+            shutil.copyfile(path, path.with_name(f"{kind}-999.img"))
+
+    remake(folder, edit)
 
 
-def main():
-    words = sys.argv[2:]
-    folder = Path(sys.argv[1])
-    sealed_again = words[0] == "reseal"
-    how, *rest = words[1:] if sealed_again else words
-    globals()[how](folder, Path(rest[0]) if rest else None)
-    if sealed_again:
-        reseal(folder)
+def namespace(folder, other):
+    remake(folder, lambda place: (place / "userns-1.img").write_bytes(b"x"))
+
+
+def nothing(folder, other):
+    """The way itself does no harm, else it would prove nothing."""
+    remake(folder, lambda place: None)
 
 
 if __name__ == "__main__":
-    main()
+    words = [Path(word) for word in sys.argv[3:]]
+    globals()[sys.argv[2]](Path(sys.argv[1]), *words)

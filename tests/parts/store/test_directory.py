@@ -1,5 +1,6 @@
 """The checkpoint directory: private, whole or not there, honest about room."""
 
+import os
 import shutil
 
 import pytest

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -24,11 +24,8 @@ def test_what_was_sealed_is_opened(seal: Seal) -> None:
 
 
 @given(raw=st.binary(max_size=200))
-def test_any_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
-    folder = tmp_path_factory.mktemp("s")
-    keys = KeyFile(folder / "store.keys")
-    keys.add(0)
-    seal = Seal(keys, folder)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_come_back(seal: Seal, raw: bytes) -> None:
     assert seal.open(seal.seal(raw, PLACE), PLACE) == raw
 
 
