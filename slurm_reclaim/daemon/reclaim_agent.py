@@ -105,7 +105,14 @@ async def serve(settings: Settings) -> None:
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
     keys, place = KeyFile(Path(config.store.keys)), Path(config.store.path)
-    store = DirectoryStore(place, cluster, state / "work", Seal(keys, place), config.store.min_free)
+    store = DirectoryStore(
+        place,
+        cluster,
+        state / "work",
+        Seal(keys, place),
+        config.store.min_free,
+        encrypt=config.store.encrypt,
+    )
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")

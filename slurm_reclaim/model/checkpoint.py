@@ -30,13 +30,15 @@ class Part:
 class Contents:
     """`parts` are the files in the checkpoint's directory, `packs` those in the session's `packs/`
     that it needs, its own among them. `seed` is that of the block hashes. `raw`: bytes of all
-    streams; `stored`: bytes that this checkpoint has added to the store."""
+    streams; `stored`: bytes that this checkpoint has added to the store. `keys`: of each pack the
+    wrapped key that it is encrypted with, "" where it is not; none at all where no pack is."""
 
     parts: tuple[Part, ...]
     packs: tuple[Part, ...]
     seed: int
     raw: int
     stored: int
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class DataKey:
     def new(cls) -> DataKey:
         return cls(secrets.token_bytes(SECRET_BYTES))
 
+    def hex(self) -> str:
+        """For a program of ours that works for the agent; goes to no file."""
+        return self._secret.hex()
+
     def cipher(self, name: str) -> Cipher:
         """For the file `name`, which is written once; its path in the manifest, or of its pack."""
         return Cipher(derive(self._secret, f"file {name}"), name)
@@ -61,6 +65,11 @@ class DataKey:
             return cls(aes_key_unwrap(_wrapping(key, session), bytes.fromhex(wrapped)))
         except (InvalidUnwrap, ValueError):
             raise SealBroken(f"its data key is not that of {session}") from None
+
+
+def cipher_of(secret: str, pack: str) -> Cipher | None:
+    """From what `DataKey.hex` gave; None for "", a pack that is not encrypted."""
+    return DataKey(bytes.fromhex(secret)).cipher(f"packs/{pack}") if secret else None
 
 
 def _wrapping(key: StoreKey, session: str) -> bytes:

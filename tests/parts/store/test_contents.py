@@ -16,13 +16,15 @@ from tests.parts.store.world import ID, OWNER, World
 
 
 class Shop:
-    def __init__(self, folder):
+    def __init__(self, folder, encrypt=False):
         root = folder / "store"
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
         keys = KeyFile(folder / "store.keys")
         keys.add(0)
-        self.store = DirectoryStore(root, ID.cluster, folder / "work", Seal(keys, root))
+        self.store = DirectoryStore(
+            root, ID.cluster, folder / "work", Seal(keys, root), encrypt=encrypt
+        )
         (folder / "world").mkdir()
         self.tree = World(folder / "world").tree
 
