@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.cluster.notebook import put
-from tests.cluster.sessions import Counter, processes, settle
+from tests.cluster.sessions import Counter, only, processes, settle
 
 pytestmark = pytest.mark.cluster
 
@@ -170,6 +170,138 @@ ln -sfn / "{victim.folder}/8"; true
             f"rm -rf {victim.job.job}.2001.99 {victim.folder}/7 {victim.folder}/8 {victim.folder}/²"
         )
         victim.lab.exec("ctl", "bash", "-c", f"{names}; {more}; rm -rf $'a\\nb'", check=False)
+
+
+# -- who asks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("as-root", "NotPermitted"),
+        ("others-job", "NotPermitted"),
+        ("bent", "CredentialRefused"),
+        ("empty", "CredentialRefused"),
+        ("replayed", "CredentialRefused"),
+        ("other-controller", "CredentialRefused"),
+        ("other-path", "CredentialRefused"),
+        ("other-body", "CredentialRefused"),
+        ("old", "CredentialRefused"),
+    ],
+)
+def test_a_forged_request_is_refused_by_name(lab, victim, how, error):
+    """bob forges what would restore alice's session. Whatever he claims, MUNGE says who he is."""
+    answer = forge(lab, "n2", f"request:{how}", "n2", str(victim.job.job), "x", user="bob")
+    assert answer["error"] == error
+    assert answer["message"]
+
+
+def test_another_users_restore(lab, victim):
+    for user in ("bob", "olga"):
+        done = victim.job.reclaim("show", user=user, check=False)
+        assert (done.returncode == 0) == (user == "olga")
+    for verb in ("restore", "hibernate", "keep"):
+        done = victim.job.reclaim(verb, user="bob", check=False)
+        assert done.returncode == 26
+        assert "alice" not in done.stderr
+
+
+# -- what the owner leaves about ------------------------------------------------------------------
+
+TRAPS = r"""
+import os, stat
+home = os.environ["HOME"]
+for name in ("criu", "tar", "cat", "cmp", "find", "sh", "stat", "reclaim-exec"):
+    path = f"{home}/bin/{name}"
+    os.makedirs(f"{home}/bin", exist_ok=True)
+    with open(path, "w") as file:
+        file.write(f"#!/bin/bash\nid > {home}/sprung-{name}\n")
+    os.chmod(path, 0o755)
+os.makedirs(f"{home}/.criu", exist_ok=True)
+with open(f"{home}/.criu/default.conf", "w") as file:
+    file.write(f"action-script={home}/bin/criu\nleave-running\n")
+"""
+
+
+def test_what_the_owner_leaves_about_is_not_used(lab):
+    """CRIU's settings of the owner, programs in PATH, a library to be loaded first, umask 0."""
+    lab.exec("ctl", "python3", "-", user="alice", stdin=TRAPS)
+    source = '#include <stdlib.h>\n__attribute__((constructor)) static void in(void) {\n' \
+        'system("cat /proc/$PPID/comm >> $HOME/sprung-preload"); }\n'  # fmt: skip
+    build = "cd && unset LD_PRELOAD && cat > trap.c && gcc -shared -fPIC -o trap.so trap.c"
+    lab.exec("n1", "sh", "-c", build, user="alice", stdin=source)
+    put(lab, "counter.py")
+    script = (
+        "#!/bin/bash\numask 000\nexport PATH=$HOME/bin:$PATH LD_PRELOAD=$HOME/trap.so\n"
+        "export CRIU_CONFIG_FILE=$HOME/.criu/default.conf CRIU_LIBS_DIR=$HOME\n"
+        "exec /usr/bin/python3 /shared/inside/counter.py $HOME/count-$SLURM_JOB_ID 0\n"
+    )
+    job = Counter(
+        lab,
+        lab.sbatch(script, "--reclaim=on", "-D", "/shared/home/alice", "-o", "%j.out"),
+        "alice",
+    )
+    try:
+        lab.wait("the first count", lambda: job.seen(check=False))
+        job.wait_for_session("ACTIVE")
+        before = job.seen()
+        job.reclaim("hibernate")
+        open_to_others = f"find {STORE} -perm /077"
+        assert lab.out("ctl", "sh", "-c", open_to_others).split() in (
+            [],
+            [f"{STORE}/.slurm-reclaim-store"],
+        )
+        job.reclaim("restore")
+        assert job.counts_on().pid == before.pid
+        sprung = lab.out("ctl", "sh", "-c", "cd /shared/home/alice; cat sprung-* || true")
+        for program in ("criu", "tar", "reclaim", "uid="):
+            assert program not in sprung
+        node = job.node
+        umask = lab.out(
+            node, "sh", "-c", "grep -h Umask $(ls -d /proc/[0-9]*/status) | sort | uniq -c"
+        )
+        assert "0000" in umask
+    finally:
+        job.cancel()
+        words = "cd /shared/home/alice && rm -rf bin .criu trap.c trap.so sprung-*"
+        lab.exec("ctl", "sh", "-c", words)
+
+
+def test_a_node_without_keys_takes_nothing_and_says_so(lab):
+    """S8 and S10: nothing is hibernated there, and jobs start as ever."""
+    job = Counter.start(lab)
+    node, before = job.node, job.seen()
+    keys = "/etc/slurm-reclaim/store.keys"
+    lab.exec(node, "mv", keys, "/root/aside.keys")
+    try:
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode != 0
+        assert "store.keys" in done.stderr
+        assert job.counts_on().pid == before.pid
+        checked = lab.exec(node, "reclaim", "check", check=False)
+        assert checked.returncode == 1
+        assert f"there is no {keys}" in checked.stdout
+        lab.wait("the controller to know", lambda: "same keys" in _failed(lab, node))
+        with only(lab, node):
+            fresh = lab.sbatch(
+                "#!/bin/bash\nsleep 1\n", "--reclaim=on", "-D", "/tmp", "-o", "/dev/null"
+            )
+            lab.wait("the fresh job", lambda: lab.job_state(fresh) == "COMPLETED", 60)
+        lab.exec(node, "sh", "-c", f"cp /root/aside.keys {keys}; chmod 0644 {keys}")
+        done = job.reclaim("hibernate", check=False)
+        assert "only root may read" in done.stderr
+        lab.exec(node, "chmod", "0600", keys)
+        job.reclaim("hibernate")
+        job.reclaim("restore")
+        assert job.counts_on().pid == before.pid
+    finally:
+        lab.exec(node, "sh", "-c", f"mv /root/aside.keys {keys}; chmod 0600 {keys}")
+        job.cancel()
+
+
+def _failed(lab, node: str) -> str:
+    said = lab.exec(node, "reclaim", "check", "--json", check=False).stdout
+    return " ".join(c["name"] for c in json.loads(said)["checks"] if c["verdict"] == "failed")
 
 
 def test_after_all_of_it_the_session_comes_back(victim):
