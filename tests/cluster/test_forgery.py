@@ -107,7 +107,7 @@ def victim(lab):
         ("swap", "is not what was written"),
         ("graft", "w(as|ere) written"),
         ("link", "symbolic link"),
-        ("fifo", "0 bytes"),
+        ("fifo", "no plain file"),
         ("edit", "was changed after it was sealed"),
         ("unseal", "is not sealed"),
         ("own_key", "which this node does not have"),

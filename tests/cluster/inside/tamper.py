@@ -116,7 +116,10 @@ def graft(folder, other):
 def edit(folder, other):
     """The manifest says another uid."""
     path = manifest(folder)
-    path.write_bytes(path.read_bytes().replace(b'"uid": 2001', b'"uid": 0'))
+    raw = path.read_bytes()
+    changed = raw.replace(b'"uid":2001', b'"uid":0')
+    assert changed != raw
+    path.write_bytes(changed)
 
 
 def unseal(folder, other):
