@@ -68,6 +68,19 @@ class NodeNames(Protocol):
     def expand(self, text: str) -> tuple[str, ...]: ...
 
 
+class Hosts(Protocol):
+    """Names of hosts and the addresses behind them."""
+
+    async def addresses(self, names: Sequence[str], *, again: bool = False) -> frozenset[str]:
+        """Every address that any of these names, or addresses, stands for; a name that is unknown
+        has none. Answers are kept for some minutes, with `again` for some seconds only."""
+        ...
+
+    async def ours(self, address: str) -> bool:
+        """Whether it is an address of this very host."""
+        ...
+
+
 class Journal(Protocol):
     """Sessions, events and intents, durable before the call returns (S7)."""
 

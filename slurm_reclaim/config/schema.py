@@ -47,6 +47,17 @@ class Controller:
     user: str = setting(
         "slurm-reclaim", "Account reclaimd runs as; agents take orders from no other but root."
     )
+    verify_nodes: bool = setting(
+        True,
+        "Take what is said of a node from that node's own addresses only. false: root of any node "
+        "may speak, and give away sessions, for every other.",
+    )
+    node_addresses: list[str] = setting(
+        [],
+        "Addresses of nodes besides those that NodeAddr and NodeHostName resolve to: of a second "
+        "network, or of the gateway that nodes are seen as.",
+        example='["n[1-64]=10.2.0.0/16", "gpu7=10.3.0.7"]',
+    )
     state: Path = setting(
         Path("/var/lib/slurm-reclaim/controller"),
         "Directory of the journal. Not the agent's: what root reads on a node must not lie below "
@@ -106,6 +117,14 @@ class Store:
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
+    keys: Path = setting(
+        Path("/etc/slurm-reclaim/store.keys"),
+        "File of the keys that seal checkpoints, root's alone and the same on every node; made "
+        "with `reclaim key new`.",
+    )
+    encrypt: bool = setting(
+        False, "Encrypt what is stored; the keys for it are kept in the sealed manifests."
+    )
 
 
 @dataclass(frozen=True)

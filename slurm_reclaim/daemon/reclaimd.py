@@ -22,6 +22,7 @@ from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.scheduler import SlurmCommands
 from slurm_reclaim.adapters.systemd import notify, watchdog_seconds
+from slurm_reclaim.adapters.transport.hosts import Resolver
 from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.server import Server
 from slurm_reclaim.config.load import load
@@ -96,6 +97,7 @@ class Reclaimd:
             settings=settings_of(self.config, cluster),
             view=View(started=clock.now()),
             notifier=Notices(lambda: self.config),
+            hosts=Resolver(),
         )
         recover(desk)
         return Controller(desk)

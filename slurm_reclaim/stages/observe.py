@@ -47,7 +47,7 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
     names = {}
     for told in report.sessions:
         session = _session_of(desk, told)
-        if session is None:
+        if session is None or session.node not in ("", report.node):
             continue
         if not told.session:
             names[str(told.job_id)] = str(session.id)
@@ -80,6 +80,8 @@ def _session_of(desk: Desk, told: SessionReport) -> Session | None:
 def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
     # Slurm must show the same incarnation running, or the report is older or newer than the row.
     if not job.running or job.restarts != told.restarts or job.uid != told.uid:
+        return
+    if node not in job.nodes:
         return
     if any(session.id.uid == told.uid for session in desk.of_job(told.job_id)):
         return

@@ -27,6 +27,12 @@ def take_result(desk: Desk, node: str, result: Result) -> None:
         session = None
     if session is None or session.restarts != result.restarts:
         log.info("stale answer to order %s from %s session=%s", result.order, node, result.session)
+    elif session.node != node:
+        log.warning(
+            "%s answers order %s of a session on %s; left aside session=%s",
+            node, result.order, session.node or "no node", session.id,
+        )  # fmt: skip
+        return
     elif result.verb is Verb.NOTIFY:
         take_terminals(desk, session, result)
     elif (take := _TAKERS.get((session.state, result.verb))) is not None:

@@ -66,8 +66,13 @@ class View:
         return ((node, self.agents[node], told) for node, some in of_job.items() for told in some)
 
     def report_of(self, session: Session) -> tuple[str, Heard, SessionReport] | None:
-        """What an agent last said of the incarnation that the session's state speaks of."""
-        found = [f for f in self.reports_of(session) if f[2].restarts == session.restarts]
+        """What its node's agent last said of the incarnation that the session's state speaks of.
+        Another node's word of it is none, whatever it says."""
+        found = [
+            f
+            for f in self.reports_of(session)
+            if f[2].restarts == session.restarts and f[0] == (session.node or f[0])
+        ]
         return max(found, key=lambda f: f[1].at, default=None)
 
 
