@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,23 +126,6 @@ def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_an_unusable_url_is_a_mistake_of_the_configuration(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"controller\.journal"):
         open_engine(url, str(tmp_path))
-
-
-def test_a_second_controller_is_refused_and_told_who_holds_the_journal(tmp_path: Path) -> None:
-    lock = take_lock(open_engine("", str(tmp_path)))
-    second = (
-        "import sys\n"
-        "from slurm_reclaim.adapters.journal.engine import open_engine\n"
-        "from slurm_reclaim.adapters.journal.lock import take_lock\n"
-        "take_lock(open_engine('', sys.argv[1]))\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", second, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 1
-    assert "Refused: another reclaimd (pid " in answer.stderr
-    lock.release()
-    take_lock(open_engine("", str(tmp_path))).release()
 
 
 def test_the_lock_of_a_killed_controller_is_free(tmp_path: Path) -> None:
