@@ -22,16 +22,17 @@ from slurm_reclaim.stages.view import same_job
 
 
 async def ask_slurm(desk: Desk) -> None:
-    """The one query for the whole cluster. Raises Unavailable, and then the view stays as it is:
-    a failed query says nothing about any job (S4)."""
+    """The one query for the whole cluster; which nodes there are changes seldom and is asked now
+    and then. Raises Unavailable, and then the view stays as it is: a failed query says nothing
+    about any job (S4)."""
     asked = desk.clock.now()
     try:
         jobs = await desk.scheduler.jobs()
-        nodes = await desk.scheduler.nodes()
+        if desk.view.wants_nodes(asked):
+            desk.view.counted(asked, await desk.scheduler.nodes())
     except Unavailable as error:
         desk.view.problem = error.message
         raise
-    desk.view.nodes = {node.name: node for node in nodes}
     desk.view.answered(asked, jobs)
 
 

@@ -125,6 +125,7 @@ class World:
         self.silent = False
         self.refuse_requeue = ""
         self.history: list[str] = []
+        self.nodes_asked = 0
 
     # -- clock and crashes --------------------------------------------------------------------
 
@@ -151,6 +152,7 @@ class World:
 
     async def nodes(self) -> list[Node]:
         await self._answer()
+        self.nodes_asked += 1
         return [Node(name, states, ("main",)) for name, states in self.node_states.items()]
 
     async def detail(self, job_id: int) -> JobDetail | None:
@@ -191,6 +193,8 @@ class World:
             job = self._known(job_id)
             if job.state not in ("PENDING", "SPECIAL_EXIT"):
                 raise RequeueFailed("Job is not pending")
+            if set(NodeSetNames().expand(excluded_nodes)) - self.node_states.keys():
+                raise RequeueFailed("Invalid node name specified")
             job.excluded = excluded_nodes
             job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
             job.begin = 0.0 if start_now else job.begin
