@@ -44,6 +44,8 @@ class Controller:
         observe.adopt(self.desk)
         room.watch(self.desk)
         self._keep_evidence()
+        for id in self._troubles.keys() - self.desk.sessions.keys():
+            del self._troubles[id]  # it ended while nothing of ours was at work on it
         self.wake(list(self.desk.sessions))
 
     def _keep_evidence(self) -> None:

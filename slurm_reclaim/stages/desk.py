@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.model.event import Event
@@ -69,10 +70,13 @@ class Desk:
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
     recorder: Callable[[Session, Sequence[Sample]], None] | None = None
-    _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
+    _locks: WeakValueDictionary[SessionId, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary
+    )
     _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
 
     def lock(self, id: SessionId) -> asyncio.Lock:
+        """It lives as long as somebody has it or waits for it."""
         return self._locks.setdefault(id, asyncio.Lock())
 
     def of_job(self, job_id: int) -> Iterator[Session]:
@@ -103,7 +107,7 @@ class Desk:
         self.journal.apply(after, fact, event)
         self.history.add(event)
         if after.state is State.ENDED:
-            self._forget(id)
+            self._forget(after)
         else:
             self.sessions[id] = after
         if fact is Fact.RESTORE_SUCCEEDED:
@@ -125,10 +129,10 @@ class Desk:
     def note(self, id: SessionId, kind: str, reason: str, details: Details | None = None) -> None:
         """An event that changes no state; not said again while the reason stays the same."""
         reason = _line(reason)
+        session = self.sessions[id]
         if self._said.get((id, kind)) == reason:
             return
         self._said[id, kind] = reason
-        session = self.sessions[id]
         state = session.state.value
         self.journal.note(self._event(session, kind, reason, state, details or {}))
         self._log(session, kind, reason)
@@ -139,7 +143,8 @@ class Desk:
         log.warning("%s: %s", kind, reason)
 
     def touch(self, id: SessionId) -> None:
-        self.touched[id] = self.clock.now()
+        if id in self.sessions:
+            self.touched[id] = self.clock.now()
 
     # -- intents ------------------------------------------------------------------------------
 
@@ -167,13 +172,16 @@ class Desk:
 
     # -----------------------------------------------------------------------------------------
 
-    def _forget(self, id: SessionId) -> None:
+    def _forget(self, ended: Session) -> None:
+        id = ended.id
         self.drop_orders(id, "the session ended")
         for number, session, _, _ in self.journal.unsettled():
             if session == str(id):
                 self.journal.settle(number, "the session ended")
         for book in (self.sessions, self.touched, self.kept, self.evidence, self.terms):
             book.pop(id, None)
+        if ended.warned is not None:
+            self.tellings.pop(ended.warned.id, None)
         for key in [key for key in self._said if key[0] == id]:
             del self._said[key]
 
