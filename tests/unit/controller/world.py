@@ -86,6 +86,7 @@ class Tree:
     checkpoint: int = -1
     reason: str = ""
     measured: float = 0.0
+    started: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -383,7 +384,7 @@ class World:
         sessions = tuple(
             SessionReport(
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
-                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
+                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
                 needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
             )
