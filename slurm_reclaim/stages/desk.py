@@ -126,13 +126,22 @@ class Desk:
             self.sessions[id] = after
         return after
 
-    def note(self, id: SessionId, kind: str, reason: str, details: Details | None = None) -> None:
-        """An event that changes no state; not said again while the reason stays the same."""
+    def note(
+        self,
+        id: SessionId,
+        kind: str,
+        reason: str,
+        details: Details | None = None,
+        *,
+        about: str = "",
+    ) -> None:
+        """An event that changes no state; not said again while the reason stays the same, or what
+        it is `about`, where its words are in a user's hands."""
         reason = _line(reason)
         session = self.sessions[id]
-        if self._said.get((id, kind)) == reason:
+        if self._said.get((id, kind)) == (about or reason):
             return
-        self._said[id, kind] = reason
+        self._said[id, kind] = about or reason
         state = session.state.value
         self.journal.note(self._event(session, kind, reason, state, details or {}))
         self._log(session, kind, reason)

@@ -177,6 +177,26 @@ async def test_a_busy_kernel_without_work_is_reported(life: Any) -> None:
     assert "kernel 3f2a busy" in note.reason
 
 
+async def test_kernels_that_change_their_names_are_reported_once(life: Any) -> None:
+    """Whoever runs the server says what its kernels are called."""
+    one = await life(idle=with_idle(busy_report=1000.0)).start()
+
+    def notes() -> int:
+        return one.kinds().count("busy-without-work")
+
+    for number in range(75):
+        one.node.readings["jupyter"] = Reading(1.0, what=f"kernel {number} busy")
+        await one.pass_time(20)
+    assert notes() == 1
+    one.node.readings["cpu"] = Reading(2.0)
+    await one.pass_time(100)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(900)
+    assert notes() == 1
+    await one.pass_time(300)
+    assert notes() == 2  # it had worked meanwhile
+
+
 async def test_a_use_while_slurm_was_asked_takes_the_warning_back(
     life: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
