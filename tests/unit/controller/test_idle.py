@@ -140,6 +140,34 @@ async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
     await one.stand.until(State.WARNED, 300)
 
 
+async def test_a_look_that_does_not_end_is_given_up(life: Any) -> None:
+    one = await life().start()
+    one.node.looks = False
+    await one.stand.until(State.IDLE, 100)
+    await one.pass_time(120)
+    assert one.state is State.IDLE
+    await one.pass_time(120)
+    session = one.stand.session()
+    assert session.state is State.ACTIVE
+    assert session.reason == "its agent could not look at all of it within 3m"
+    assert one.stand.desk.orders.of_node("n1") == []
+    assert one.stand.journal.unsettled() == []
+    await one.pass_time(1500)
+    assert one.kinds().count("preflight-refused") == 1  # a cool-down
+    one.node.looks = True
+    await one.stand.until(State.WARNED, 100)
+
+
+async def test_a_silent_agent_is_no_look_that_does_not_end(life: Any) -> None:
+    one = await life(idle=with_idle(gap=3600.0)).start()
+    one.node.looks = False
+    await one.stand.until(State.IDLE, 100)
+    one.node.up = False
+    await one.pass_time(80)
+    await one.pass_time(600)
+    assert "preflight-refused" not in one.kinds()
+
+
 async def test_a_job_that_cannot_be_requeued_is_not_warned(life: Any) -> None:
     one = await life().start()
     one.job.requeue = False

@@ -106,6 +106,7 @@ class Agent:
     readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
     measures: bool = True
     blockers: tuple[Blocker, ...] = ()
+    looks: bool = True
     terminals: int = 1
     terminal_texts: list[str] = field(default_factory=list)
 
@@ -308,7 +309,7 @@ class World:
 
     def obey(self, agent: Agent, order: Order) -> None:
         """Once, however often it is given."""
-        if order.id in agent.done:
+        if order.id in agent.done or (order.verb is Verb.PREFLIGHT and not agent.looks):
             return
         agent.done.add(order.id)
         tree = agent.trees.get(order.job_id)
