@@ -37,7 +37,8 @@ class Warned:
     `since` the idleness was confirmed, `looked` a preflight was ordered, `cleared` it found that
     nothing stands in the way,
     `asked` the notices went out, `deadline` what they say; `deliveries` what became of them;
-    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead."""
+    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead;
+    `failed`: the hibernation was tried and the session runs on."""
 
     id: str
     since: float
@@ -48,6 +49,7 @@ class Warned:
     deliveries: tuple[Delivery, ...] = ()
     comment: str = ""
     commented: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

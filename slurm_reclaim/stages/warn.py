@@ -17,6 +17,7 @@ from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.model.words import clock, span
 from slurm_reclaim.policy.decision import Decision, Standing, doubt
+from slurm_reclaim.policy.idleness import idle_span
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.stages import room, tell
 from slurm_reclaim.stages.desk import Desk
@@ -104,7 +105,11 @@ async def clear_up(desk: Desk, session: Session) -> None:
     told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
     if told - {Channel.COMMENT}:
         notice = tell.notice_of(
-            desk, session, NoticeKind.WITHDRAWN, session.reason, secrets.token_hex(8)
+            desk,
+            session,
+            NoticeKind.NOT_HIBERNATED if warning.failed else NoticeKind.WITHDRAWN,
+            session.reason,
+            secrets.token_hex(8),
         )
         tell.send(desk, session, notice)
 
@@ -184,6 +189,17 @@ def take_preflight(desk: Desk, session: Session, result: Result) -> None:
         blockers=names,
         **cooled(desk, reason),
     )
+    _tell_blocked(desk, desk.sessions[session.id], reason)
+
+
+def _tell_blocked(desk: Desk, session: Session, reason: str) -> None:
+    """Once for each span of idleness; the preflight is done again after each cool-down."""
+    evidence = desk.evidence.get(session.id)
+    if evidence is None or session.shadowed >= idle_span(evidence):
+        return
+    session = desk.update(session.id, shadowed=idle_span(evidence))
+    id = secrets.token_hex(8)
+    tell.send(desk, session, tell.notice_of(desk, session, NoticeKind.BLOCKED, reason, id))
 
 
 async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) -> None:

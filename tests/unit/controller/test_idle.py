@@ -132,10 +132,19 @@ async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
     one.node.blockers = (Blocker("io-uring", "python (300) has an io_uring"),)
     await one.pass_time(WINDOW + 200)
     assert one.state is State.ACTIVE
-    assert one.stand.post.sent == []
+    assert one.stand.post.kinds() == ["blocked"]
+    assert "io_uring" in one.stand.post.sent[0].reason
     assert one.stand.session().blockers
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("blocked: io-uring")
+    await one.pass_time(3600)
+    assert one.kinds().count("preflight-refused") >= 2
+    assert one.stand.post.kinds() == ["blocked"]  # once while it stays idle
+    one.node.readings["cpu"] = Reading(2.0)
+    await one.pass_time(40)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(3600)
+    assert one.stand.post.kinds() == ["blocked"] * 2
     one.node.blockers = ()
     await one.stand.until(State.WARNED, 300)
 
@@ -190,10 +199,38 @@ async def test_failures_lead_to_a_cool_down(life: Any) -> None:
     await one.stand.until(State.ACTIVE, 30)
     await one.pass_time(60)
     assert one.job.comment == "my notebook"
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
+    assert one.stand.post.sent[1].reason == "sim: failed"
     await one.pass_time(1500)
     assert one.state is State.ACTIVE
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("cool-down: ")
+
+
+async def test_whoever_was_warned_is_told_that_it_was_refused(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.REFUSED
+    await one.stand.until(State.ACTIVE, 30)
+    await one.pass_time(60)
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
+
+
+async def test_a_use_in_the_last_second_makes_the_warning_void(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.CANCELLED
+    await one.stand.until(State.ACTIVE, 30)
+    await one.pass_time(60)
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+
+
+async def test_an_order_that_is_never_answered_did_not_work(life: Any) -> None:
+    one = await life().warned()
+    one.world.obey = lambda agent, order: None
+    await one.pass_time(GRACE + 40)
+    assert one.state is State.HIBERNATING
+    await one.pass_time(2000)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
 
 
 async def test_a_busy_kernel_without_work_is_reported(life: Any) -> None:
