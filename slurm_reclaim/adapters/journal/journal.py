@@ -1,12 +1,13 @@
 """Sessions, events and intents in one database (ports.Journal).
 
-The caller is one thread of one process: the lock beside the database sees to that.
+One process alone calls it: the lock beside the database sees to that. Its threads may, each for a
+transaction of its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -117,13 +118,17 @@ class SqlJournal:
         with self._reading() as connection:
             return connection.scalar(statements.REMEMBERED, {"which": name}) or ""
 
-    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
+    def keep_evidence(
+        self, changed: Mapping[SessionId, Evidence], gone: Collection[SessionId]
+    ) -> None:
         rows = [
             {"session": str(id), "body": msgspec.json.encode(known).decode()}
-            for id, known in evidence.items()
+            for id, known in changed.items()
         ]
+        old = [{"which": str(id)} for id in (*changed, *gone)]
         with self._writing() as connection:
-            connection.execute(statements.FORGET_EVIDENCE)
+            if old:
+                connection.execute(statements.FORGET_EVIDENCE, old)
             if rows:
                 connection.execute(statements.ADD_EVIDENCE, rows)
 
@@ -143,10 +148,12 @@ class SqlJournal:
             return [(row.number, row.session, row.what, row.details) for row in rows]
 
     def trim(self, before: float) -> None:
-        """Drop events and settled intents older than `before` (Unix seconds); sessions stay."""
+        """Drop events and settled intents older than `before` (Unix seconds), and what sessions
+        that have ended were judged by; sessions stay."""
         with self._writing() as connection:
             connection.execute(statements.TRIM_EVENTS, {"before": before})
             connection.execute(statements.TRIM_INTENTS, {"before": before})
+            connection.execute(statements.TRIM_EVIDENCE)
 
     def _store(self, connection: Connection, session: Session) -> None:
         change = {"which": str(session.id), **_row(session)}

@@ -42,4 +42,7 @@ FORGET = delete(meta).where(meta.c.name == bindparam("which"))
 
 EVIDENCE = select(evidence)
 ADD_EVIDENCE = insert(evidence)
-FORGET_EVIDENCE = delete(evidence)
+TRIM_EVIDENCE = delete(evidence).where(
+    evidence.c.session.not_in(select(sessions.c.id).where(sessions.c.state != State.ENDED.value))
+)
+FORGET_EVIDENCE = delete(evidence).where(evidence.c.session == bindparam("which"))

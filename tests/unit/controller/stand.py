@@ -94,8 +94,8 @@ class Stand:
             # Long enough up for silence to mean something.
             view=View(started=self.world.now() - 1000),
         )
-        self.controller = Controller(self.desk)
         recover(self.desk)
+        self.controller = Controller(self.desk)
 
     async def reboot(self) -> None:
         await self.controller.stop()

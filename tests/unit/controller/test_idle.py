@@ -128,7 +128,7 @@ async def test_nobody_told_nothing_done(life: Any) -> None:
 
 
 async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
-    one = await life().start()
+    one = await life(idle=with_idle(cooldown=300.0)).start()
     one.node.blockers = (Blocker("io-uring", "python (300) has an io_uring"),)
     await one.pass_time(WINDOW + 200)
     assert one.state is State.ACTIVE
@@ -137,13 +137,13 @@ async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
     assert one.stand.session().blockers
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("blocked: io-uring")
-    await one.pass_time(3600)
+    await one.pass_time(800)
     assert one.kinds().count("preflight-refused") >= 2
     assert one.stand.post.kinds() == ["blocked"]  # once while it stays idle
     one.node.readings["cpu"] = Reading(2.0)
     await one.pass_time(40)
     one.node.readings["cpu"] = Reading(0.0)
-    await one.pass_time(3600)
+    await one.pass_time(800)
     assert one.stand.post.kinds() == ["blocked"] * 2
     one.node.blockers = ()
     await one.stand.until(State.WARNED, 300)

@@ -140,5 +140,17 @@ def test_evidence_that_can_not_be_read_is_measured_anew(journal: SqlJournal) -> 
     """JSON has no word for infinity."""
     other = replace(ID, job_id=8)
     good = Evidence(1.0, 2.0)
-    journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good})
+    journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good}, ())
     assert journal.evidence() == {other: good}
+
+
+def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:
+    one, two = replace(ID, job_id=8), replace(ID, job_id=9)
+    journal.keep_evidence({ID: Evidence(1.0, 2.0), one: Evidence(1.0, 3.0)}, ())
+    journal.keep_evidence({one: Evidence(1.0, 4.0), two: Evidence(1.0, 5.0)}, {ID})
+    assert journal.evidence() == {one: Evidence(1.0, 4.0), two: Evidence(1.0, 5.0)}
+    journal.keep_evidence({}, ())
+    assert len(journal.evidence()) == 2
+    journal.open_session(session(one), event())
+    journal.trim(0.0)
+    assert journal.evidence() == {one: Evidence(1.0, 4.0)}  # of a session that lives
