@@ -14,7 +14,8 @@ from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.stages import requests
 from tests.unit.controller.life import Life, config, report
-from tests.unit.controller.world import ALICE, World
+from tests.unit.controller.simulated import ALICE
+from tests.unit.controller.world import World
 
 
 async def test_keep_withdraws_the_warning_and_holds(life: Any) -> None:

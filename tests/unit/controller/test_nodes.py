@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_reclaim.model.lifecycle import State
+from tests.unit.controller.simulated import FIT, Agent
 from tests.unit.controller.stand import Stand
-from tests.unit.controller.world import FIT, Agent, World
+from tests.unit.controller.world import World
 
 
 async def test_nodes_are_asked_for_once_a_minute(world: World, stand: Stand) -> None:
