@@ -122,9 +122,11 @@ class Journal(Protocol):
 
     def recall(self, name: str) -> str: ...
 
-    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
-        """Store what sessions are judged by, all in one transaction; what is there of others
-        goes."""
+    def keep_evidence(
+        self, changed: Mapping[SessionId, Evidence], gone: Collection[SessionId]
+    ) -> None:
+        """Store what sessions are judged by in place of what is there of them, and drop that of
+        those which are `gone`, all in one transaction. For any thread."""
         ...
 
     def evidence(self) -> Mapping[SessionId, Evidence]: ...

@@ -281,11 +281,18 @@ class Limits:
     per_hour: int = setting(500, "Hibernations begun within an hour.", least=1)
     brake_span: Seconds = setting(Seconds(3600), "Time over which the brake counts.", least=60)
     brake_least: int = setting(10, "Fewer cases than this pull no brake.", least=1)
+    brake_owners: int = setting(3, "Nor do the cases of fewer owners than this.", least=1)
     brake_failures: float = setting(
-        0.2, "Share of hibernations that failed which stops all of them.", least=0, most=1
+        0.2,
+        "Share of hibernations that failed which stops all of them, the mean of each owner's.",
+        least=0,
+        most=1,
     )
     brake_keeps: float = setting(
-        0.5, "Share of warnings answered by an owner who was there after all.", least=0, most=1
+        0.5,
+        "Share of warnings answered by an owner who was there after all, the mean of each owner's.",
+        least=0,
+        most=1,
     )
 
 

@@ -25,11 +25,13 @@ EVIDENCE_EVERY = 60.0  # seconds
 
 class Controller:
     def __init__(self, desk: Desk) -> None:
+        """`desk`: recovered."""
         self.desk = desk
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
         self._again: set[SessionId] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
         self._kept = 0.0
+        self._evidence = dict(desk.evidence)  # as the journal has it
         self._complaint = ""
         self._troubles: dict[SessionId, str] = {}
 
@@ -43,15 +45,24 @@ class Controller:
         self._complain("")
         observe.adopt(self.desk)
         room.watch(self.desk)
-        self._keep_evidence()
+        await self._keep_evidence()
+        for id in self._troubles.keys() - self.desk.sessions.keys():
+            del self._troubles[id]  # it ended while nothing of ours was at work on it
         self.wake(list(self.desk.sessions))
 
-    def _keep_evidence(self) -> None:
-        """Now and then, so that idle clocks go on after a restart."""
+    async def _keep_evidence(self) -> None:
+        """Now and then, so that idle clocks go on after a restart. What changed, and beside the
+        loop: of ten thousand sessions it takes a while."""
         now = self.desk.clock.now()
-        if now - self._kept >= EVIDENCE_EVERY:
-            self._kept = now
-            self.desk.journal.keep_evidence(self.desk.evidence)
+        if now - self._kept < EVIDENCE_EVERY:
+            return
+        self._kept = now
+        before, known = self._evidence, dict(self.desk.evidence)
+        changed = {id: evidence for id, evidence in known.items() if before.get(id) is not evidence}
+        gone = before.keys() - known.keys()
+        if changed or gone:
+            await asyncio.to_thread(self.desk.journal.keep_evidence, changed, gone)
+        self._evidence = known
 
     def wake(self, ids: Iterable[SessionId]) -> None:
         """Let these sessions step now, for something happened to them."""

@@ -34,18 +34,22 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Warned:
     """A warning, from the confirmed idleness to its end. Times are Unix seconds, 0 for not yet:
-    `since` the idleness was confirmed, `cleared` a preflight found that nothing stands in the way,
+    `since` the idleness was confirmed, `looked` a preflight was ordered, `cleared` it found that
+    nothing stands in the way,
     `asked` the notices went out, `deadline` what they say; `deliveries` what became of them;
-    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead."""
+    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead;
+    `failed`: the hibernation was tried and the session runs on."""
 
     id: str
     since: float
+    looked: float = 0.0
     cleared: float = 0.0
     asked: float = 0.0
     deadline: float = 0.0
     deliveries: tuple[Delivery, ...] = ()
     comment: str = ""
     commented: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

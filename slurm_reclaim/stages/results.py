@@ -12,6 +12,7 @@ from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk, Details
+from slurm_reclaim.stages.hibernate import failed
 from slurm_reclaim.stages.judge import cooled
 from slurm_reclaim.stages.tell import take_terminals
 from slurm_reclaim.stages.warn import take_preflight
@@ -70,6 +71,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             reason,
             {"blockers": [b.name for b in result.blockers]},
             blockers=names,
+            warned=failed(session),
             **cooled(desk, reason),
         )
     elif result.outcome is Outcome.CANCELLED:
@@ -78,7 +80,8 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         desk.apply(session.id, Fact.ACTIVITY_SEEN, result.reason, details)
     else:
         why = cooled(desk, "it could not be saved")
-        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **why)
+        change = {"warned": failed(session), **why}
+        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **change)
 
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
