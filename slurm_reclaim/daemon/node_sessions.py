@@ -26,6 +26,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.model.session import Progress
+from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,8 @@ class NodeSessions:
     def tree(self, session: NodeSession) -> SessionTree:
         def worker(pid: int) -> None:
             session.worker, session.worker_start = pid, tree.start_time(pid) if pid else 0
-            self.save(session)
+            # CRIU is at work already, or has done it: nobody may turn away from it for a full disk.
+            save_if_possible(session, self.save)
 
         def jupyter() -> Reading | None:
             return JupyterMeter(session).read(0.0).get(Signal.JUPYTER.value)

@@ -164,7 +164,8 @@ class Ticker:
             raise Violation(f"S3: HIBERNATED, and there is {left}")
         if not self.slurm().startswith("SPECIAL_EXIT"):
             raise Violation(f"S7: HIBERNATED, but Slurm says {self.slurm()}")
-        self.saved = self.floor = self.ticks()
+        if not self.floor:  # else it is still the same checkpoint
+            self.saved = self.floor = self.ticks()
 
     def check_running(self) -> None:
         if len(alive := self.processes()) != 1:
