@@ -134,6 +134,10 @@ class NodeSessions:
     def tree(self, session: NodeSession) -> SessionTree:
         def worker(pid: int) -> None:
             session.worker, session.worker_start = pid, tree.start_time(pid) if pid else 0
+            if pid and session.living is Living.DUMPING:
+                # Who dies between two ptrace(2) calls takes with it what it had in hand. Not for a
+                # restore: what comes back would inherit it.
+                tree.spare(pid)
             # CRIU is at work already, or has done it: nobody may turn away from it for a full disk.
             save_if_possible(session, self.save)
 

@@ -41,8 +41,9 @@ def _choose(options: argparse.Namespace, matrix: Matrix) -> list[points.Point]:
     counts = count_calls(matrix.lanes[0])
     for (program, verb), kinds in counts.items():
         print(f"{program} makes {len(kinds)} calls in a {verb}", flush=True)
-    found = list(points.every(counts, options.seed))
-    found += points.around(counts, world.EVENTS, EACH_EVENT)
+    found = list(points.every(counts, options.seed, options.ptrace))
+    if not options.ptrace:
+        found += points.around(counts, world.EVENTS, EACH_EVENT)
     if options.only:
         found = [p for p in found if all(word in str(p) for word in options.only)]
     return points.sample(found, options.seed)[: options.points or None]
@@ -57,6 +58,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="begin none after so long")
     parser.add_argument("--seed", type=int, default=0, help="which points, and their order")
     parser.add_argument("--only", nargs="*", default=[], help="points whose line has these words")
+    parser.add_argument("--ptrace", action="store_true", help="CRIU's ptrace calls, no others")
     parser.add_argument("--results", type=Path, help="a line of JSON for each point")
     return parser.parse_args()
 

@@ -66,6 +66,7 @@ class Lane:
 
     def confirm(self) -> None:
         """See that the session is what the controller takes it for."""
+        self.state = self.ticker.agreed(self.state)
         if self.state == "ACTIVE" and not self.ticker.goes_on():
             self.state = "HIBERNATED"
         if self.state == "ACTIVE":

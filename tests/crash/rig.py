@@ -91,6 +91,8 @@ class Rig:
         if self._asker:
             self._asker.close()
         for name in ("ctl", *self.nodes):
+            if not self.node(name).init():
+                continue
             daemon = "reclaimd" if name == "ctl" else "reclaim-agent"
             unit = f"/etc/systemd/system/{daemon}.service"
             self.sh(name, f"rm -f {DROP_IN}; sed -i /LD_PRELOAD/d {unit}")

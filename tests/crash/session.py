@@ -162,14 +162,22 @@ class Ticker:
         """HIBERNATED: held, and nothing of it runs."""
         if left := self.processes():
             raise Violation(f"S3: HIBERNATED, and there is {left}")
-        if not self.slurm().startswith("SPECIAL_EXIT"):
-            raise Violation(f"S7: HIBERNATED, but Slurm says {self.slurm()}")
         if not self.floor:  # else it is still the same checkpoint
             self.saved = self.floor = self.ticks()
+
+    def agreed(self, state: str, patience: float = 40.0) -> str:
+        """The state at which controller and Slurm mean the same. A job that waits and is not held
+        was released by somebody, and is restored when it starts."""
+        wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": ("SPECIAL_EXIT", "PENDING")}
+        deadline = time.monotonic() + patience
+        while self.slurm().split(" ")[0] not in wanted.get(state, (self.slurm().split(" ")[0],)):
+            if time.monotonic() > deadline:
+                raise Violation(f"S7: {state}, but Slurm says {self.slurm()}")
+            time.sleep(0.3)
+            state = self.settled()
+        return state
 
     def check_running(self) -> None:
         if len(alive := self.processes()) != 1:
             raise Violation(f"S3: {len(alive)} of it run: {alive}")
-        if not self.slurm().startswith("RUNNING"):
-            raise Violation(f"S7: it runs, but Slurm says {self.slurm()}")
         self.floor = 0  # from here on what it does is its own again

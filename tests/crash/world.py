@@ -25,6 +25,9 @@ def _down(node: str, daemon: str, seconds: float) -> Event:
 
     def happen(rig: Rig, ticker: Ticker) -> str:
         where = node or ticker.node
+        if daemon == "slurmctld":
+            # It may forget that the job was released: then Slurm ends what it finds of it.
+            ticker.floor = ticker.saved
         rig.stop(where, daemon)
         time.sleep(seconds)
         rig.start(where, daemon)
@@ -37,9 +40,9 @@ def _power(rig: Rig, ticker: Ticker) -> str:
     """What ran is gone; the last checkpoint must not be."""
     ticker.floor = ticker.saved
     rig.away(ticker.node, "reclaim-agent", True)
-    rig.node(ticker.node).kill()
+    rig.lab("kill", ticker.node)
     time.sleep(2)
-    rig.cluster.boot(ticker.node)
+    rig.lab("boot", ticker.node)
     rig.away(ticker.node, "reclaim-agent", False)
     return ""
 
@@ -75,12 +78,14 @@ def _requeue(rig: Rig, ticker: Ticker) -> str:
 
 
 def _kill_one(pattern: str) -> Event:
-    """One of our programs that belong to the job."""
+    """One of our programs that belong to the job. Its processes end with it, in the kernel or by
+    Slurm, so that before the commit this is the end of the job."""
 
     def happen(rig: Rig, ticker: Ticker) -> str:
         ticker.floor = ticker.saved
         rig.sh(ticker.node, f"kill -9 $(pgrep -f '{pattern.format(ticker.job)}' | head -1)")
-        return ""
+        time.sleep(1)
+        return "ended" if ticker.slurm().startswith("FAILED") else ""
 
     return happen
 
@@ -109,6 +114,6 @@ def boot_if_off(rig: Rig) -> None:
     for name in rig.nodes:
         try:
             if not rig.node(name).init():
-                rig.cluster.boot(name)
+                rig.lab("boot", name)
         except LabError:
             continue

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,12 @@ def terminal(pid: int) -> int:
 
 def same_process(pid: int, start: int) -> bool:
     return pid > 0 and start > 0 and start_time(pid) == start
+
+
+def spare(pid: int) -> None:
+    """The kernel, short of memory, takes others before this process."""
+    with suppress(OSError):  # it has ended, or the agent may not
+        (PROC / str(pid) / "oom_score_adj").write_text("-900")
 
 
 def namespace(pid: int, kind: str) -> int:
