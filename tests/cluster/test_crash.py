@@ -95,11 +95,14 @@ def test_while_a_session_is_restored(lane: Lane, event: str) -> None:
     assert tried.outcome in ("alive", "restorable"), tried
 
 
-def test_a_sample_of_the_matrix(rig: Rig, counts: Counts) -> None:
+def test_a_sample_of_the_matrix(
+    rig: Rig, counts: Counts, capsys: pytest.CaptureFixture[str]
+) -> None:
     told: list[Tried] = []
     matrix = Matrix(rig, told.append, MINUTES)
     points = [*every(counts, SEED), *around(counts, world.EVENTS, 4)]
     matrix.run(sample(points, SEED))
-    print(f"seed {SEED}\n{matrix.table()}")
+    with capsys.disabled():
+        print(f"\ncrash matrix, RECLAIM_SEED={SEED}\n{matrix.table()}")
     assert not matrix.lost(), "\n".join(f"{t.point} [{t.call}] {t.note}" for t in matrix.lost())
     assert sum(1 for t in told if t.outcome) >= 5 * MINUTES

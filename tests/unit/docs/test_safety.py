@@ -24,7 +24,7 @@ def test_every_promise_has_its_row() -> None:
 
 @pytest.mark.parametrize("number", list(ROWS))
 def test_its_tests_exist(number: str) -> None:
-    named = re.findall(r"`([^`]+)`", ROWS[number])
+    named = [name for name in re.findall(r"`([^`]+)`", ROWS[number]) if " " not in name]
     assert named, f"{number} names no test"
     for name in named:
         if name.startswith("test_"):
