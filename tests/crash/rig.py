@@ -100,6 +100,7 @@ class Rig:
             node = self.node(name)
             daemons.stop(node, daemons.by_name(daemon), signal.SIGKILL)
             daemons.start(node, daemons.by_name(daemon))
+        self.sh("ctl", "scontrol reconfigure", check=False)
 
     def control(self, program: str, node: str) -> Control:
         key = f"{program}-{node}"

@@ -170,12 +170,14 @@ class Ticker:
         was released by somebody, and is restored when it starts."""
         wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": ("SPECIAL_EXIT", "PENDING")}
         deadline = time.monotonic() + patience
-        while self.slurm().split(" ")[0] not in wanted.get(state, (self.slurm().split(" ")[0],)):
+        while True:
+            said = self.slurm()
+            if state not in wanted or said.split(" ")[0] in wanted[state]:
+                return state
             if time.monotonic() > deadline:
-                raise Violation(f"S7: {state}, but Slurm says {self.slurm()}")
+                raise Violation(f"S7: {state}, but Slurm says {said}")
             time.sleep(0.3)
             state = self.settled()
-        return state
 
     def check_running(self) -> None:
         if len(alive := self.processes()) != 1:
