@@ -106,10 +106,11 @@ def same_process(pid: int, start: int) -> bool:
     return pid > 0 and start > 0 and start_time(pid) == start
 
 
-def spare(pid: int) -> None:
-    """The kernel, short of memory, takes others before this process."""
-    with suppress(OSError):  # it has ended, or the agent may not
-        (PROC / str(pid) / "oom_score_adj").write_text("-900")
+def adjust_oom_score(pid: int, score: int) -> None:
+    """Whether the kernel, short of memory, takes this process sooner or later than others: 1000 is
+    first, -1000 never."""
+    with suppress(OSError):  # it has ended, or we lack CAP_SYS_RESOURCE
+        (PROC / str(pid) / "oom_score_adj").write_text(str(score))
 
 
 def namespace(pid: int, kind: str) -> int:
