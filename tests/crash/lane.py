@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.crash import world
 from tests.crash.control import Action, Control
-from tests.crash.points import Point
+from tests.crash.points import ON_CTL, Point
 from tests.crash.rig import Rig
 from tests.crash.session import RESTING, Ticker, Violation
 
@@ -27,6 +27,7 @@ class Tried:
     call: str = ""
     note: str = ""
     seconds: float = 0.0
+    node: str = ""
 
 
 class Lane:
@@ -36,7 +37,7 @@ class Lane:
         self.state = ""
 
     def control(self, program: str) -> Control:
-        return self.rig.control(program, "ctl" if program == "reclaimd" else self.node)
+        return self.rig.control(program, "ctl" if program in ON_CTL else self.node)
 
     # -- without a fault ----------------------------------------------------------------------
 
@@ -50,12 +51,13 @@ class Lane:
         if self.state != BEFORE[verb]:
             self.clean("restore" if self.state == "HIBERNATED" else "hibernate")
 
-    def clean(self, verb: str) -> None:
+    def clean(self, verb: str, *, by_command: bool = False) -> None:
         """`verb` without a fault. Whatever came before: this must work, at once or when agents
         and nodes are back."""
+        ask = self.ticker.command if by_command else self.ticker.request
         deadline = time.monotonic() + 120
         while True:
-            why = self.ticker.request(verb)
+            why = ask(verb)
             self.state = self.ticker.settled()
             if self.state == AFTER[verb]:
                 break
@@ -84,7 +86,7 @@ class Lane:
 
     def try_point(self, point: Point) -> Tried:
         began = time.monotonic()
-        tried = Tried(point, "")
+        tried = Tried(point, "", node=self.node)
         try:
             self.ready(point.verb)
             self._provoke(point, tried)
@@ -107,7 +109,9 @@ class Lane:
         control, fault = self.control(point.program), point.fault
         control.arm(fault.action, point.number, fault.kinds, fault.length, fault.error)
         try:
-            refused = self.ticker.request(point.verb)
+            by_command = point.program == "reclaim"
+            ask = self.ticker.command if by_command else self.ticker.request
+            refused = ask(point.verb)
             self._act(point, control, tried, refused)
         finally:
             tried.call = control.call(point.number)[1:] if control.hits else ""
@@ -134,7 +138,7 @@ class Lane:
             time.sleep(0.05)
 
     def _go_on(self, point: Point, control: Control) -> None:
-        where = "ctl" if point.program == "reclaimd" else self.node
+        where = "ctl" if point.program in ON_CTL else self.node
         control.disarm()
         if not self.rig.node(where).init():
             return

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.crash.control import Kind
 from tests.crash.lane import Lane, Tried
-from tests.crash.points import PROGRAMS, VERBS, Counts, Point
+from tests.crash.points import ON_CTL, PROGRAMS, VERBS, Counts, Point
 from tests.crash.rig import Rig
+from tests.crash.session import Violation
 
 OUTCOMES = ("alive", "restorable", "ended", "lost")
 
@@ -24,7 +25,7 @@ def count_calls(lane: Lane) -> Counts:
     for verb in VERBS:
         for program in PROGRAMS:
             lane.control(program).arm()
-        lane.clean(verb)
+        lane.clean(verb, by_command=True)
         for program in PROGRAMS:
             control = lane.control(program)
             control.disarm()
@@ -45,7 +46,7 @@ class Matrix:
     def run(self, points: Iterable[Point]) -> None:
         """Those of one node on all nodes at once, then what concerns all nodes."""
         listed = list(points)
-        shared = [p for p in listed if p.program == "reclaimd" or p.event]
+        shared = [p for p in listed if p.program in ON_CTL or p.event]
         # Where time is short both get their part of it.
         whole = self._deadline
         if whole != float("inf"):
@@ -71,11 +72,22 @@ class Matrix:
         while time.monotonic() < self._deadline:
             point = self._next(lane, left)
             if point is None:
-                return
+                break
             tried = lane.try_point(point)
             with self._lock:
                 self.tried.append(tried)
                 self._report(tried)
+        self._prove_last(lane)
+
+    def _prove_last(self, lane: Lane) -> None:
+        """What was hibernated is proved by the next restore; after the last point there is none."""
+        mine = [tried for tried in self.tried if tried.node == lane.node]
+        try:
+            if mine and lane.state == "HIBERNATED":
+                lane.clean("restore")
+        except (Violation, TimeoutError) as error:
+            mine[-1].outcome, mine[-1].note = "lost", str(error)
+            self._report(mine[-1])
 
     def _next(self, lane: Lane, left: list[Point]) -> Point | None:
         """The next one that fits the state in which the session is, for speed; else any."""

@@ -12,7 +12,8 @@ from tests.crash.control import Action, Kind
 
 EFFECTS = Kind.FILE | Kind.REMOTE | Kind.LOCAL | Kind.EXEC
 VERBS = ("hibernate", "restore")
-PROGRAMS = ("reclaim-agent", "criu", "reclaimd")
+PROGRAMS = ("reclaim-agent", "criu", "reclaimd", "reclaim")
+ON_CTL = ("reclaimd", "reclaim")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ NO_FORK = Fault("exec fails", Action.FAIL, Kind.EXEC, 1, errno.ENOMEM)
 DAEMON = {KILL: 1, EIO: 1, ENOSPC: 2, LOST: 3, UNSENT: 1, UNHEARD: 1, PARTITION: 3, STOP: 12,
           NO_FORK: 1}  # fmt: skip
 OF_CRIU = {KILL: 2, ENOSPC: 3, EIO: 8, STOP: 30}
+OF_COMMAND = {KILL: 1, UNSENT: 1, UNHEARD: 1}
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def every(counts: Counts, offset: int = 0, ptrace: bool = False) -> Iterator[Poi
     """All points; `offset` moves those that are not at each call. `ptrace`: those of CRIU's calls
     of ptrace(2) instead."""
     for (program, verb), kinds in counts.items():
-        faults = OF_CRIU if program == "criu" else DAEMON
+        faults = {"criu": OF_CRIU, "reclaim": OF_COMMAND}.get(program, DAEMON)
         if ptrace:
             faults = {KILL_PTRACE: 1} if program == "criu" else {}
         for fault, stride in faults.items():

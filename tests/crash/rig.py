@@ -70,6 +70,7 @@ class Rig:
         daemon = "reclaimd" if name == "ctl" else "reclaim-agent"
         self.control(daemon, name).disarm()
         self.control("criu", name).disarm()
+        self.control("reclaim", "ctl").disarm()
         preload = f"LD_PRELOAD={PLACE}/faults.so"
         line = f"Environment={preload} FAULTS={PLACE}/{daemon}-{name}"
         unit = f"/etc/systemd/system/{daemon}.service"

@@ -128,6 +128,12 @@ class Ticker:
         said = self.rig.ask(f"POST /v1/sessions/{self.job}/{verb} {{}}")
         return str(said.get("error", ""))
 
+    def command(self, verb: str) -> str:
+        """The same by the command line, which may be killed on the way."""
+        loaded = f"LD_PRELOAD={PLACE}/faults.so FAULTS={PLACE}/reclaim-ctl"
+        self.rig.sh("ctl", f"{loaded} reclaim {verb} {self.job} --no-wait", check=False)
+        return "it was not waited for"
+
     def settled(self, patience: float = 90.0) -> str:
         """The state in which it comes to rest. Raises Violation where it does not."""
         seen = ""
