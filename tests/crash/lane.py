@@ -92,7 +92,7 @@ class Lane:
             self._provoke(point, tried)
             if tried.outcome == "ended":
                 self.ticker.gone()
-                world.check_nodes(self.rig)
+                world.check_node(self.rig, self.node)
                 self.start_over()
             else:
                 self._judge(point, tried)
@@ -149,7 +149,7 @@ class Lane:
     def _judge(self, point: Point, tried: Tried) -> None:
         self.state = self.ticker.settled()
         self.confirm()
-        world.check_nodes(self.rig)
+        world.check_node(self.rig, self.node)
         if not tried.call:
             return
         tried.outcome = "alive" if self.state == "ACTIVE" else "restorable"

@@ -9,6 +9,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.crash import world
 from tests.crash.control import Kind
 from tests.crash.lane import Lane, Tried
 from tests.crash.points import ON_CTL, PROGRAMS, VERBS, Counts, Point
@@ -46,7 +47,7 @@ class Matrix:
     def run(self, points: Iterable[Point]) -> None:
         """Those of one node on all nodes at once, then what concerns all nodes."""
         listed = list(points)
-        shared = [p for p in listed if p.program in ON_CTL or p.event]
+        shared = [p for p in listed if p.program in ON_CTL or p.event in world.FELT_BY_ALL]
         # Where time is short both get their part of it.
         whole = self._deadline
         if whole != float("inf"):

@@ -12,12 +12,16 @@ Event = Callable[[Rig, Ticker], str]
 """Gives "ended" where it ends the session by itself, else ""."""
 
 
-def check_nodes(rig: Rig) -> None:
-    """No node was drained, and none is down."""
-    said = rig.sh("ctl", "sinfo -h -N -o '%N %T'", check=False)
-    bad = [line for line in said.splitlines() if "drain" in line or "down" in line]
-    if bad:
-        raise Violation(f"a node is not well: {', '.join(sorted(set(bad)))}")
+def check_node(rig: Rig, node: str, patience: float = 60.0) -> None:
+    """It was not drained, and where it is down it comes back."""
+    deadline = time.monotonic() + patience
+    while True:
+        state = rig.sh("ctl", f"sinfo -h -n {node} -p of-{node} -o %T", check=False)
+        if state and "drain" not in state and "down" not in state:
+            return
+        if "drain" in state or time.monotonic() > deadline:
+            raise Violation(f"S10: {node} is {state or 'unknown'}")
+        time.sleep(0.5)
 
 
 def _down(node: str, daemon: str, seconds: float) -> Event:
@@ -107,6 +111,11 @@ EVENTS: dict[str, Event] = {
     "kill -9 of reclaim-relay": _kill_one("^reclaim-relay {0} "),
     "kill -9 of reclaim-init": _kill_one("^reclaim-init --job {0} "),
 }
+
+# These are felt on all nodes, so that no other session may be at a point meanwhile.
+FELT_BY_ALL = frozenset(
+    name for name in EVENTS if name.startswith(("slurm", "MariaDB", "munged of ctl", "reclaimd"))
+) - {"slurmd of the node dead for 4 s"}
 
 
 def boot_if_off(rig: Rig) -> None:
