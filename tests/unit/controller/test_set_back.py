@@ -76,6 +76,22 @@ async def test_a_start_that_slurm_has_forgotten_is_never_fresh(world: World, sta
         assert (answer.checkpoint, answer.restarts) == (1, 2)
 
 
+async def test_what_a_held_job_was_given_is_given_again(world: World, stand: Stand) -> None:
+    """Slurm has forgotten the release, and with it that the job need not wait two minutes."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    before = replace(world.jobs_by_id[7])
+    await stand.turn()
+    await stand.restore()
+    active = await stand.until(State.ACTIVE)
+    world.agents[active.node].trees.clear()
+    world.jobs_by_id[7] = replace(before, begin=world.time + 3600)
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    assert world.jobs_by_id[7].begin == 0.0
+    await stand.until(State.ACTIVE, 3)
+
+
 async def test_another_job_of_the_number_is_another_job(world: World, stand: Stand) -> None:
     await lived(stand, 3)
     world.agents["n1"].trees.clear()
