@@ -10,14 +10,14 @@ LAB := tests/cluster/lab
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
 
-.PHONY: help venv fmt lint types unit parts spank cluster race test check demo bench docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race crash test check demo bench docs rpm clean
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
-	@echo 'make fmt lint types unit parts spank cluster race docs rpm clean'
+	@echo 'make fmt lint types unit parts spank cluster race crash docs rpm clean'
 
 venv: $(BIN)/.complete
 
@@ -54,11 +54,17 @@ spank: venv
 	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN)" $(MAKE) -C spank test
 
 cluster: venv
+	@.ci/prepare gcc
 	$(BIN)/pytest tests/cluster $(AGAIN)
 
 # The last second before a hibernation, two hundred times.
 race: venv
 	RECLAIM_RACES=200 $(BIN)/pytest -s tests/cluster/test_race.py
+
+# Every point of the crash matrix, on a lab of its own (tests/crash/README.md).
+crash: venv
+	@.ci/prepare gcc
+	$(BIN)/python -m tests.crash --nodes 3 --seed $${RECLAIM_SEED:-0}
 
 test: lint types unit parts spank cluster
 

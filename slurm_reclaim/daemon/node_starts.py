@@ -248,6 +248,8 @@ class NodeStarts:
             answer = await self._wait_for_answer(session)
             if answer is not None:
                 id = parse_session_id(answer.session)
+                # Not the job's own count where Slurm has forgotten some of its runs.
+                session.restarts = answer.restarts
                 await self.bring_back(session, str(id), answer.checkpoint)
         except ReclaimError as error:
             self._fail(session, error.message)

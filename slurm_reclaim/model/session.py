@@ -59,6 +59,7 @@ class Session:
     (0: unlimited); `checkpoint` the restart count whose checkpoint is the newest committed
     (-1: none); `bad_nodes` where a restore of that checkpoint failed; `needs` what a node must have
     to restore it; `fence` the lost node on which an older incarnation may still live ("": none).
+    `set_back` runs that Slurm has forgotten, so that its restart count is lower than ours;
     `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
     `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
     shadow mode has noted what it would have done."""
@@ -85,6 +86,7 @@ class Session:
     saved: Saved | None = None
     needs: Needs | None = None
     fence: str = ""
+    set_back: int = 0
     started: float = 0.0
     warned: Warned | None = None
     kept_until: float = 0.0

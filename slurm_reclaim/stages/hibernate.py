@@ -10,7 +10,7 @@ from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import detail_of, end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import Heard
@@ -62,7 +62,7 @@ def stop(desk: Desk, session: Session, reason: str) -> Session:
 async def see_that_it_can(desk: Desk, session: Session) -> Heard:
     """What its agent last said. Raises AgentUnavailable, WrongState and NotReclaimable."""
     heard, told = _attached(desk, session)
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None or not detail.job.running or detail.job.restarts != session.restarts:
         state = "is not known to Slurm" if detail is None else f"is {detail.job.state}"
         raise WrongState(f"job {session.job} {state}; only a running job can be hibernated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, Node
@@ -100,6 +100,26 @@ class View:
 def same_job(id: SessionId, restarts: int, job: Job) -> bool:
     """Whether this row is the session's job, in the incarnation `restarts` or a later one. Job ids
     are reused: a job that was never requeued was first submitted when it says it was."""
-    if job.uid != id.uid or job.restarts < restarts or job.submitted < id.submitted:
+    return job.restarts >= restarts and _its_own(id, job)
+
+
+def counted(session: Session, job: Job) -> Job:
+    """The row with the restart count as we count: with the runs that Slurm has forgotten."""
+    if not session.set_back or not _its_own(session.id, job):
+        return job
+    return replace(job, restarts=job.restarts + session.set_back)
+
+
+def set_back(session: Session, job: Job) -> int:
+    """How many runs Slurm has forgotten of this job: a slurmctld that died before it had saved its
+    state shows an earlier one. 0 where it shows what we know, or another job: that was submitted
+    after the last thing that happened to ours."""
+    if not _its_own(session.id, job) or job.submitted > session.since:
+        return 0
+    return max(0, session.restarts - job.restarts)
+
+
+def _its_own(id: SessionId, job: Job) -> bool:
+    if job.uid != id.uid or job.submitted < id.submitted:
         return False
     return job.restarts > 0 or job.submitted == id.submitted
