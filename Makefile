@@ -53,8 +53,11 @@ spank: venv
 	@.ci/prepare gcc slurm-dev
 	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN)" $(MAKE) -C spank test
 
+# Two labs side by side, a file of tests on one of them: most of the time is waiting. Then on a lab
+# of its own what would be another's noise.
 cluster: venv
-	$(BIN)/pytest tests/cluster $(AGAIN)
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 
 # The last second before a hibernation, two hundred times.
 race: venv
@@ -84,7 +87,8 @@ rpm:
 	@echo 'slurm-reclaim.spec can be parsed'
 
 clean:
-	-test ! -x $(LAB) || { $(LAB) down; $(LAB) --name demo down --purge; }
+	-test ! -x $(LAB) || { $(LAB) down; \
+	    for name in demo test test0 test1; do $(LAB) --name $$name down --purge; done; }
 	-$(MAKE) -C spank clean
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

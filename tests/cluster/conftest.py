@@ -7,8 +7,10 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reclaim_lab.errors import LabError
@@ -145,6 +147,18 @@ class Lab:
     def logs(self, node: str, daemon: str) -> str:
         return self.call("logs", node, daemon).stdout
 
+    def tails(self, lines: int = 25) -> list[tuple[str, str]]:
+        """(node and daemon, its newest lines), for who looks at a failure."""
+        found = []
+        for node in [path.stem for path in sorted(LabPlaces(self.name).run.glob("*.json"))]:
+            daemons = ("reclaimd", "slurmctld") if node == "ctl" else ("reclaim-agent", "slurmd")
+            for daemon in daemons:
+                done = self.exec(
+                    node, "tail", "-n", str(lines), f"/var/log/{daemon}.log", check=False
+                )
+                found.append((f"{node} {daemon}", done.stdout or done.stderr))
+        return found
+
     def is_up(self) -> bool:
         """All nodes up and every installed daemon running."""
         return self.call("status", check=False).returncode == 0
@@ -171,17 +185,46 @@ class Lab:
             time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """The lab of RECLAIM_TEST_LAB (`test`): used as it is when up, else brought up and down."""
+def lab_name(more: str = "") -> str:
+    """The lab of RECLAIM_TEST_LAB (`test`). Where tests run side by side (`--numprocesses 2`),
+    each worker has its own: `test0`, `test1`. `more` names another one of the same worker."""
+    base = os.environ.get("RECLAIM_TEST_LAB", "test")
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    room = 12 - len(worker) - len(more)  # places.LabPlaces
+    return base[:room].rstrip("-") + worker + more
+
+
+@contextmanager
+def running(name: str, **size: int) -> Iterator[Lab]:
+    """Used as it is when up, else brought up and down."""
     if os.geteuid() != 0:
         pytest.skip("the test cluster needs root")
-    cluster = Lab(os.environ.get("RECLAIM_TEST_LAB", "test"))
+    cluster = Lab(name)
     found_up = cluster.is_up()
-    cluster.up()  # also where it is up: this checkout is what gets tested
-    yield cluster
-    if not found_up:
-        cluster.down()
+    try:
+        cluster.up(**size)  # also where it is up: this checkout is what gets tested
+        yield cluster
+    finally:
+        cluster.close()
+        if not found_up:
+            cluster.down()
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    with running(lab_name()) as cluster:
+        yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
+    """What failed tells the newest lines of the daemons' logs of the labs it used."""
+    report = yield
+    if report.failed:
+        for used in vars(item).get("funcargs", {}).values():
+            if isinstance(used, Lab):
+                report.sections += [(f"{used.name}: {of}", text) for of, text in used.tails()]
+    return report
 
 
 @pytest.fixture
