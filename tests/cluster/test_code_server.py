@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from reclaim_lab.places import LabPlaces, cache_dir
+from reclaim_lab.places import LabPlaces, address, cache_dir
 
 from slurm_reclaim.config.schema import Idle
 from tests.cluster.conftest import Lab
@@ -91,9 +91,12 @@ class Ide:
             self.job.wait_for("RUNNING")
         self.job.wait_for_session("ACTIVE")
         self.wait_for_server()
-        self.tab = Tab(lab, f"http://n1:{PORT}/", profile)
+        # By its address: the browser is the machine's, with a node's network only.
+        self.tab = Tab(lab, f"http://{address('n1')}:{PORT}", profile)
+
+    def open_terminal(self) -> None:
         self.tab.do("terminal")
-        lab.wait("the terminal's shell", self.shells, 120)
+        self.lab.wait("the terminal's shell", self.shells, 120)
         time.sleep(2)
 
     def wait_for_server(self) -> None:
@@ -126,7 +129,7 @@ class Ide:
     def connections(self) -> int:
         """From the browser's machine to the server, as the node has them."""
         seen = self.lab.out("n1", "ss", "-Htn", "state", "established", f"( sport = :{PORT} )")
-        return sum("10.77.0.1:" in line for line in seen.splitlines())
+        return sum(f"{address('ctl')}:" in line for line in seen.splitlines())
 
     def sample(self, seconds: float) -> dict[str, dict]:
         number = str(self.job.job)
@@ -160,7 +163,7 @@ class Ide:
 
 
 @pytest.fixture(scope="module")
-def place(lab: Lab) -> Iterator[None]:
+def place(lab: Lab) -> None:
     """code-server at the same path on every node, as a site's module tree has it."""
     target = LabPlaces(lab.name).shared / "code-server"
     if not target.exists():
@@ -168,13 +171,13 @@ def place(lab: Lab) -> Iterator[None]:
         if copied.returncode:  # on another file system
             subprocess.run(["rm", "-rf", target], check=True)
             subprocess.run(["cp", "-a", INSTALLED, target], check=True)
-    yield
 
 
 @pytest.fixture
 def ide(lab: Lab, place: None, tmp_path: Path) -> Iterator[Ide]:
     started = Ide(lab, tmp_path / "profile")
     try:
+        started.open_terminal()
         yield started
     finally:
         started.close()

@@ -37,7 +37,14 @@ class Browser:
             os.dup2(put, 4)
 
         self._process = subprocess.Popen(
-            ["chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                "chromium",
+                *FLAGS,
+                # As behind a site's proxy with TLS: without it pages may do less.
+                f"--unsafely-treat-insecure-origin-as-secure={url}",
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
