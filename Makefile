@@ -10,13 +10,14 @@ LAB := tests/cluster/lab
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
 
-.PHONY: help venv fmt lint types unit parts spank cluster race test check demo bench docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race ide test check demo bench docs rpm clean
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
+	@echo 'make ide     a remote IDE for real: code-server and a browser on a test cluster'
 	@echo 'make fmt lint types unit parts spank cluster race docs rpm clean'
 
 venv: $(BIN)/.complete
@@ -66,6 +67,12 @@ race: venv
 test: lint types unit parts spank cluster
 
 check: lint types unit parts
+
+# code-server from the registries and Chromium at it: minutes to install, so it is asked for.
+ide: venv
+	@.ci/prepare chromium gcc g++ make
+	tests/cluster/ide/install "$${RECLAIM_LAB_CACHE:-/var/cache/slurm-reclaim-lab}/code-server"
+	RECLAIM_IDE=1 $(BIN)/pytest tests/cluster/test_code_server.py
 
 # Standard library only: nothing of the venv is waited for.
 demo:

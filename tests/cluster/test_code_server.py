@@ -40,10 +40,12 @@ FLOORS = {
     "network": Idle.network_floor,
     "terminal": 1,
 }
+# It gives its own child ten seconds to start, which a busy machine may need more often than once.
 SERVER = f"""#!/bin/bash
-exec {PLACE}/node {PLACE}/node_modules/code-server/out/node/entry.js --auth none \
+until {PLACE}/node {PLACE}/node_modules/code-server/out/node/entry.js --auth none \
     --bind-addr 0.0.0.0:{PORT} --disable-telemetry --disable-update-check \
     --user-data-dir $HOME/code-server-$SLURM_JOB_ID $HOME
+do sleep 1; done
 """
 
 
@@ -96,7 +98,7 @@ class Ide:
 
     def open_terminal(self) -> None:
         self.tab.do("terminal")
-        self.lab.wait("the terminal's shell", self.shells, 120)
+        self.lab.wait("the terminal's shell", self.shells, 240)
         time.sleep(2)
 
     def wait_for_server(self) -> None:
@@ -104,13 +106,13 @@ class Ide:
         self.lab.wait(
             "code-server to answer",
             lambda: self.lab.exec("ctl", "python3", "-c", probe, check=False).returncode == 0,
-            120,
+            240,
         )
 
     def shells(self) -> str:
-        """Shells on a terminal of the session."""
-        seen = self.lab.out("n1", "sh", "-c", "ps -o tty=,comm= -u alice || :")
-        return "\n".join(x for x in seen.splitlines() if x.startswith("pts/") and "bash" in x)
+        """Shells of the IDE's terminals, as it starts them."""
+        words = ("pgrep", "-a", "-u", "alice", "-f", "^[^ ]*bash --init-file")
+        return self.lab.exec("n1", *words, check=False).stdout
 
     def says(self, command: str) -> str:
         """Types it; what it writes."""

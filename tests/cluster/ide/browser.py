@@ -86,7 +86,7 @@ class Browser:
         said = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         return said["result"].get("value")
 
-    def _wait(self, expression: str, seconds: float = 90) -> None:
+    def _wait(self, expression: str, seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while not self._value(expression):
             if time.monotonic() > deadline:
