@@ -7,6 +7,7 @@ what goes wrong there is logged and tried again in the next cycle. `Unavailable`
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterable
 
@@ -21,6 +22,17 @@ log = logging.getLogger(__name__)
 # Slurm commands at once: slurmctld has other callers, too.
 AT_ONCE = 8
 EVIDENCE_EVERY = 60.0  # seconds
+# Objects made, less those freed, between two looks for cycles: Python's 700 have it walk through
+# the report of every node again and again, which is most of the time that decoding them takes.
+COLLECT_AFTER = 50_000
+
+
+def collect_seldom() -> None:
+    """To be called once, when all that stays is there. Nearly all that a controller makes goes
+    without the collector, as soon as nobody refers to it; cycles come with exceptions."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
 class Controller:

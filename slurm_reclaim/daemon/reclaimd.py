@@ -27,7 +27,7 @@ from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.server import Server
 from slurm_reclaim.config.load import load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
-from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.daemon.controller import Controller, collect_seldom
 from slurm_reclaim.daemon.recovery import recover
 from slurm_reclaim.daemon.routes import Routes
 from slurm_reclaim.errors import ConfigError, ReclaimError, Unavailable
@@ -68,6 +68,7 @@ class Reclaimd:
         await self._listen(runner)
         self._schedule(controller)
         self._listen_to_signals(controller)
+        collect_seldom()
         log.info(
             "reclaimd for cluster %s, %d sessions, port %d",
             controller.desk.settings.cluster, len(controller.desk.sessions),

@@ -84,7 +84,9 @@ def adopt(desk: Desk) -> None:
 def _session_of(desk: Desk, told: SessionReport) -> Session | None:
     """The living session that a report speaks of, in whatever incarnation."""
     for session in desk.of_job(told.job_id):
-        if session.id.uid == told.uid and told.session in ("", str(session.id)):
+        if session.id.uid != told.uid:
+            continue
+        if not told.session or told.session == str(session.id):
             return session
     return None
 

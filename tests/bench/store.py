@@ -1,8 +1,8 @@
 """The store against tar + zstd -3, restic and borg: the same dump of a notebook, the same disk.
 
 Seconds until it is on the disk, and bytes stored; then what an idle kernel's second checkpoint
-adds. The tools read the dump's files; the store is given them through pipes, as CRIU does. All alternate;
-ratios are per repetition, their medians are printed. RECLAIM_BENCH_REPEATS (5).
+adds. The tools read the dump's files; the store is given them by pipes, as CRIU does. All
+alternate; ratios are per repetition, their medians are printed. RECLAIM_BENCH_REPEATS (5).
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ def bench(node: Lab) -> Iterator[Bench]:
     bench.stop_agent()
     bench.start_agent(*FRESH)
     yield bench
+    # What ignores SIGTERM would otherwise be waited for until KillWait has passed.
     for job in bench.jobs:
+        node.exec("ctl", "scancel", "-s", "KILL", str(job), check=False)
         node.exec("ctl", "scancel", str(job), check=False)
     for job in bench.jobs:
         node.wait(f"job {job} leaves", lambda job=job: not bench.squeue(job), 60)

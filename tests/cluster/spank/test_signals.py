@@ -31,50 +31,53 @@ def listen(bench: Bench) -> int:
     return job
 
 
-def heard(bench: Bench, job: int) -> list[str]:
-    last, quiet = "", 0
+def listeners(bench: Bench) -> list[int]:
+    """One without us and one with us, side by side: what is waited for is waited for once."""
+    jobs = []
+    for answer in (("mode=ignore",), FRESH):
+        bench.answer(*answer)
+        jobs.append(listen(bench))
+    return jobs
+
+
+def heard(bench: Bench, jobs: list[int]) -> list[list[str]]:
+    """What the watchers of each job have said, once all have been quiet for two seconds."""
+    last, quiet = [""], 0
     while quiet < 5:  # a busy machine takes its time
         time.sleep(0.4)
-        now = bench.text(job)
+        now = [bench.text(job) for job in jobs]
         last, quiet = now, quiet + 1 if now == last else 0
     # What bash itself says of a `sleep` that was hit ("Hangup") depends on the moment.
     ours = ("script ", "mate ", "loner ")
-    return sorted(x for x in last.split("\n") if x.startswith(ours) and "ready" not in x)
+    return [
+        sorted(x for x in text.split("\n") if x.startswith(ours) and "ready" not in x)
+        for text in last
+    ]
 
 
 @pytest.mark.parametrize("how", [(), ("--batch",), ("--full",)])
 def test_scancel_with_a_signal(bench, how):
-    results = []
-    for answer in (("mode=ignore",), FRESH):
-        bench.answer(*answer)
-        job = listen(bench)
-        got = []
-        for name in ("USR1", "HUP", "TERM", "CONT", "INT"):
+    jobs = listeners(bench)
+    for name in ("USR1", "HUP", "TERM", "CONT", "INT"):
+        for job in jobs:
             bench.cancel(job, *how, "-s", name)
-            got.append(heard(bench, job))
-        results.append(got)
-        bench.cancel(job)
-        bench.ended(job)
-    assert results[1] == results[0]
-    if how:
-        assert "script USR1" in results[0][0]
+        plain, managed = heard(bench, jobs)
+        assert managed == plain
+        assert (f"script {name}" in plain) or not how
 
 
 def test_suspend_and_resume(bench):
-    results = []
-    for answer in (("mode=ignore",), FRESH):
-        bench.answer(*answer)
-        job = listen(bench)
+    jobs = listeners(bench)
+    for job in jobs:
         bench.lab.exec("ctl", "scontrol", "suspend", str(job))
+    for job in jobs:
         bench.lab.wait("suspended", lambda job=job: bench.squeue(job) == "SUSPENDED")
-        time.sleep(2.5)
-        pids = bench.root(f"scontrol listpids {job} | awk 'NR>1{{print $1}}'").split()
-        assert pids
+    time.sleep(2.5)
+    for job in jobs:
+        assert bench.root(f"scontrol listpids {job} | awk 'NR>1{{print $1}}'").split()
         bench.lab.exec("ctl", "scontrol", "resume", str(job))
-        results.append(heard(bench, job))
-        bench.cancel(job)
-        bench.ended(job)
-    assert results[1] == results[0]
+    plain, managed = heard(bench, jobs)
+    assert managed == plain
 
 
 @pytest.fixture(params=["no", "yes"])
@@ -90,16 +93,15 @@ def signal_children(bench, request):
 
 def test_plain_scancel(bench, signal_children):
     """SIGCONT and SIGTERM, by way of the process tracking; SIGKILL after KillWait."""
-    results = []
-    for answer in (("mode=ignore",), FRESH):
-        bench.answer(*answer)
-        job = listen(bench)
+    jobs = listeners(bench)
+    for job in jobs:
         bench.cancel(job)
+    for job in jobs:
         bench.ended(job)
-        results.append(heard(bench, job))
-    assert results[1] == results[0]
-    assert "script TERM" in results[0]
-    assert ("loner TERM" in results[0]) == (signal_children == "yes")
+    plain, managed = heard(bench, jobs)
+    assert managed == plain
+    assert "script TERM" in plain
+    assert ("loner TERM" in plain) == (signal_children == "yes")
 
 
 def test_stopped_and_continued(bench):
@@ -122,7 +124,7 @@ def test_stopped_and_continued(bench):
 
 
 def test_time_limit(bench):
-    """Slurm looks at time limits once a minute, so all four jobs wait together."""
+    """Slurm looks at time limits twice a minute, so all four jobs wait together."""
     jobs = []
     for trap in ("exit 3", "echo got term"):
         for answer in (("mode=ignore",), FRESH):
@@ -130,6 +132,7 @@ def test_time_limit(bench):
             text = f"trap '{trap}' TERM; echo ready; while :; do sleep 0.2; done"
             jobs.append(bench.submit(text, "-t", "1"))
             bench.has(jobs[-1], "ready")
+    bench.end_soon(*jobs)
     ends = [bench.ended(job, 180) for job in jobs]
     texts = [re.sub(r"[*]{3}.*", "", bench.text(job)) for job in jobs]
     assert [state for state, _ in ends] == ["TIMEOUT"] * 4
@@ -145,6 +148,7 @@ def test_signal_before_the_end(bench):
         text = "trap 'echo warned; exit 0' USR1; echo ready; while :; do sleep 0.2; done"
         jobs.append(bench.submit(text, "-t", "1", "--signal=B:USR1@59"))
         bench.has(jobs[-1], "ready")
+    bench.end_soon(*jobs, seconds=50)
     for job in jobs:
         assert bench.ended(job, 180) == ("COMPLETED", "0:0")
         assert "warned" in bench.text(job)
