@@ -243,6 +243,7 @@ class NodeStarts:
             answer = await self._wait_for_answer(session)
             if answer is not None:
                 id = parse_session_id(answer.session)
+                session.accept = answer.accept
                 await self.bring_back(session, str(id), answer.checkpoint)
         except ReclaimError as error:
             self._fail(session, error.message)
@@ -303,6 +304,15 @@ class NodeStarts:
                     "began": round(began, 3),
                     "seconds": round(time.time() - began, 3),
                 },
+            )
+        if ok and session.changed:
+            self._sessions.note(
+                "files-changed",
+                f"changed while it slept: {'; '.join(session.changed[:5])}",
+                session.job_id,
+                session.uid,
+                id,
+                {"files": list(session.changed[:MOST_TOLD])},
             )
         return ok
 
