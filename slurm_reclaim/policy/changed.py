@@ -107,7 +107,7 @@ def _differences(file: File, now: Seen) -> list[str]:
     if "d" in file.uses:
         return []
     found = []
-    if now.size != file.size:
+    if file.size >= 0 and now.size != file.size:
         found.append(f"{file.size} bytes then, {now.size} now")
     if now.mode != file.mode:
         found.append(f"mode {_mode(file.mode)} then, {_mode(now.mode)} now")

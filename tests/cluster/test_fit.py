@@ -97,19 +97,31 @@ def test_every_file_that_changed_is_named_before_anything_starts(lab, opener):
     assert job.counts_on().pid == before.pid
 
 
+MAKE = """
+import sqlite3
+d = sqlite3.connect("history.sqlite"); d.execute("create table t(a)"); d.commit()
+"""
+GROW = """
+import sqlite3
+d = sqlite3.connect("history.sqlite")
+d.executemany("insert into t values(?)", [("x" * 99,)] * 999); d.commit()
+"""
+USE = """
+import sqlite3
+kept.append(sqlite3.connect("history.sqlite")); kept[-1].execute("select * from t").fetchall()
+"""
+
+
 def test_what_the_site_calls_harmless_is_no_hindrance(lab, opener):
-    alice(lab, "rm -f history.sqlite notes.log; python3 -c \"import sqlite3; "
-          "d = sqlite3.connect('history.sqlite'); d.execute('create table t(a)'); d.commit()\"")  # fmt: skip
-    use = "py:import sqlite3; kept.append(sqlite3.connect('history.sqlite')); " \
-          "kept[-1].execute('select * from t').fetchall()"  # fmt: skip
-    job = opener(use, "w:notes.log")
+    alice(lab, f"rm -f history.sqlite notes.log; python3 -c {shlex.quote(MAKE)}")
+    job = opener(f"py:{USE}", "w:notes.log")
     job.reclaim("hibernate")
-    alice(lab, "python3 -c \"import sqlite3; d = sqlite3.connect('history.sqlite'); "
-          "d.executemany('insert into t values(?)', [('x' * 99,)] * 999); d.commit()\"; "
-          "echo by another >> notes.log")  # fmt: skip
+    alice(lab, f"python3 -c {shlex.quote(GROW)}; echo by another >> notes.log")
     job.reclaim("restore")
     job.counts_on()
-    assert "history.sqlite" in lab.out("ctl", "reclaim", "events", str(job.job))
+    told = lab.out("ctl", "reclaim", "events", str(job.job))
+    assert "history.sqlite" in told
+    assert "notes.log" in told
 
 
 def test_code_without_a_build_id_is_known_by_its_content(lab, opener):
@@ -188,7 +200,8 @@ def test_a_cpu_without_a_feature_is_left_out(lab, opener):
             job.reclaim("restore", "--no-wait")
             time.sleep(5)
             assert job.squeue("%T") == "PENDING"
-        assert job.counts_on_after_restore() == "n1"
+        assert job.wait_for_session("ACTIVE")["node"] == "n1"
+        job.counts_on()
     finally:
         lab.exec("n2", "umount", "/proc/cpuinfo")
         lab.restart_daemon("n2", "reclaim-agent")
@@ -197,3 +210,98 @@ def test_a_cpu_without_a_feature_is_left_out(lab, opener):
 def _excluded(lab, job: Counter) -> str:
     shown = lab.out("ctl", "scontrol", "-o", "show", "job", str(job.job))
     return next((w.partition("=")[2] for w in shown.split() if w.startswith("ExcNodeList=")), "")
+
+
+def test_a_file_system_that_is_not_mounted_is_named(lab, opener):
+    lab.exec("n1", "sh", "-c", "mkdir -p /shared/data; chown alice /shared/data")
+    for node in ("n1", "n2"):
+        lab.exec(node, "sh", "-c", "mkdir -p /data; mount --bind /shared/data /data")
+    try:
+        lab.exec("n1", "sh", "-c", "echo x > /data/set; chown alice /data/set", user="alice")
+        with only(lab, "n1"):
+            job = opener("r:/data/set")
+            job.reclaim("hibernate")
+        for node in ("n1", "n2"):
+            lab.exec(node, "umount", "/data")
+        done = lab.wait(
+            "no node that fits",
+            lambda: (d := job.reclaim("restore", "--no-wait", check=False)).returncode == 20 and d,
+        )
+        assert "n1: it has no /data (ext4) mounted; n2: it has no /data (ext4)" in done.stderr
+        lab.exec("n2", "mount", "--bind", "/shared/data", "/data")
+        lab.wait(
+            "n2 to fit",
+            lambda: job.reclaim("restore", "--no-wait", check=False).returncode == 0,
+        )
+        assert job.wait_for_session("ACTIVE")["node"] == "n2"
+        job.counts_on()
+    finally:
+        job.cancel()
+        for node in ("n1", "n2"):
+            lab.exec(node, "umount", "-l", "/data", check=False)
+
+
+def test_several_restores_on_one_node_at_the_same_second(lab, opener):
+    jobs = [opener(f"tcp:127.0.0.1:{18180 + number}", "mib:20") for number in range(4)]
+    before = [job.seen() for job in jobs]
+    for job in jobs:
+        job.reclaim("hibernate", "--no-wait")
+    for job in jobs:
+        job.wait_for_session("HIBERNATED")
+    with only(lab, "n2"):
+        lab.exec(
+            "ctl", "sh", "-c",
+            "".join(f"reclaim restore {job.job} --no-wait & " for job in jobs) + "wait",
+            user="alice",
+        )  # fmt: skip
+        for job, was in zip(jobs, before, strict=True):
+            job.wait_for_session("ACTIVE")
+            seen = job.counts_on()
+            assert (seen.pid, seen.node) == (was.pid, "n2")
+            assert "restore-failed" not in job.kinds()
+
+
+HARD_LINK = """
+kept.append(open("first", "w")); os.link("first", "second"); os.unlink("first")
+"""
+CLOSED = """
+kept.append(open("closed", "w+")); os.chmod("closed", 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "word"),
+    [(f"py:{HARD_LINK}", "deleted-link", "/first, deleted, but the file has another name"),
+     (f"py:{CLOSED}", "file-not-allowed", "/closed open, which its owner may not open"),
+     ("w:/run/lock/fit", "file-in-memory", "/run/lock/fit, which lies in this node's memory")],
+    ids=["link", "mode", "memory"],
+)  # fmt: skip
+def test_what_stands_in_the_way_is_told_long_before_any_warning(lab, opener, thing, name, word):
+    alice(lab, "rm -f first second closed")
+    for node in ("n1", "n2"):
+        lab.exec(node, "sh", "-c", "mkdir -p /run/lock; chmod 1777 /run/lock; rm -f /run/lock/fit")
+    job = opener(thing)
+    before = job.seen()
+    lab.wait("the look", lambda: job.session()["blockers"], 40)
+    (found,) = job.session()["blockers"]
+    assert found.startswith(f"{name}: ")
+    assert word in found
+    assert "not-hibernatable" in job.kinds()
+    assert word in lab.out("ctl", "reclaim", "list")
+    assert word in lab.out("ctl", "reclaim", "show", str(job.job))
+    # it is the truth, and nothing is frozen for it
+    done = job.reclaim("hibernate", check=False)
+    assert done.returncode == 21
+    assert word in done.stderr
+    assert job.counts_on().pid == before.pid
+
+
+def test_a_store_without_room_is_told_and_taken_back(lab, opener):
+    with policy(
+        lab, mode="shadow", more='[agent]\npreflight = "10s"\n[store]\nmin_free = "900TiB"\n'
+    ):
+        job = opener()
+        lab.wait("the look", lambda: job.session()["blockers"], 40)
+        assert job.session()["blockers"][0].startswith("store-space: store /shared/reclaim has ")
+        assert job.reclaim("hibernate", check=False).returncode != 0
+    job.counts_on()

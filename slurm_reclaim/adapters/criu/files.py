@@ -63,7 +63,9 @@ def named(images: Path, leave_out: Collection[bytes]) -> Iterator[File]:
         before = found.get(reg.name)
         how |= set(before.uses) if before is not None else set()
         told = "d" if kind == stat.S_IFDIR else "".join(sorted(how))
-        found[reg.name] = _file(reg.name, reg.size, reg.mode, told)
+        # of those that are only appended to CRIU tells no size
+        size = reg.size if reg.HasField("size") else -1
+        found[reg.name] = _file(reg.name, size, reg.mode, told)
     yield from found.values()
 
 
@@ -98,7 +100,13 @@ def recorded(
     for file in named(images, leave_out):
         before = seen.get(raw(file))
         if before is not None and not before.error:
-            file = replace(file, mtime=before.mtime, build_id=before.build_id, digest=before.digest)
+            file = replace(
+                file,
+                size=before.size if file.size < 0 else file.size,
+                mtime=before.mtime,
+                build_id=before.build_id,
+                digest=before.digest,
+            )
         found.append(file)
     return tuple(sorted(found, key=lambda f: f.path))
 

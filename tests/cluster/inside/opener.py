@@ -29,7 +29,7 @@ for thing in things:
     elif kind == "py":
         exec(what)
     else:
-        kept.append(open(what, kind))
+        kept.append(open(what, kind))  # noqa: SIM115 - held open
 count = 0
 while True:
     count += 1
