@@ -64,10 +64,11 @@ class OutputFile:
 @dataclass(frozen=True, slots=True)
 class File:
     """A regular file or directory that the processes have open or mapped, found by its path at the
-    restore. `path` as it can be shown, `raw` base64 of its bytes where they are no UTF-8; `size` -1 where
-    unknown; `uses` are letters of `r`, `w`, `a` (written, to the end only), `m` (mapped), `x` (mapped to be run)
-    and `d` (a directory); `mode` as stat(2) has it; `mtime` nanoseconds since the epoch, 0 where
-    unknown. Of code: `build_id` (hex), or where it has none `digest` of samples of its content."""
+    restore. `path` as it can be shown, `raw` base64 of its bytes where they are no UTF-8; `size` -1
+    where unknown; `uses` are letters of `r`, `w`, `a` (written, to the end only), `m` (mapped),
+    `x` (mapped to be run) and `d` (a directory); `mode` as stat(2) has it; `mtime` nanoseconds
+    since the epoch, 0 where unknown. Of code: `build_id` (hex), or where it has none `digest` of
+    samples of its content."""
 
     path: str
     size: int

@@ -264,6 +264,7 @@ def test_several_restores_on_one_node_at_the_same_second(lab, opener):
 HARD_LINK = """
 kept.append(open("first", "w")); os.link("first", "second"); os.unlink("first")
 """
+IN_MEMORY = HARD_LINK.replace("first", "/dev/shm/first").replace("second", "/dev/shm/second")
 CLOSED = """
 kept.append(open("closed", "w+")); os.chmod("closed", 0)
 """
@@ -272,9 +273,10 @@ kept.append(open("closed", "w+")); os.chmod("closed", 0)
 @pytest.mark.parametrize(
     ("thing", "name", "word"),
     [(f"py:{HARD_LINK}", "deleted-link", "/first, deleted, but the file has another name"),
+     (f"py:{IN_MEMORY}", "deleted-link", "/dev/shm/first, deleted, but"),
      (f"py:{CLOSED}", "file-not-allowed", "/closed open, which its owner may not open"),
      ("w:/run/lock/fit", "file-in-memory", "/run/lock/fit, which lies in this node's memory")],
-    ids=["link", "mode", "memory"],
+    ids=["link", "link in memory", "mode", "memory"],
 )  # fmt: skip
 def test_what_stands_in_the_way_is_told_long_before_any_warning(lab, opener, thing, name, word):
     alice(lab, "rm -f first second closed")
@@ -297,11 +299,35 @@ def test_what_stands_in_the_way_is_told_long_before_any_warning(lab, opener, thi
 
 
 def test_a_store_without_room_is_told_and_taken_back(lab, opener):
-    with policy(
-        lab, mode="shadow", more='[agent]\npreflight = "10s"\n[store]\nmin_free = "900TiB"\n'
-    ):
-        job = opener()
+    place = "/etc/slurm-reclaim/conf.d/zz-fit.toml"
+    text = '[agent]\npreflight = "10s"\n[store]\nmin_free = "900TiB"\n'
+    lab.exec("n1", "sh", "-c", f"cat > {place}", stdin=text)
+    try:
+        lab.restart_daemon("n1", "reclaim-agent")
+        with only(lab, "n1"):
+            job = opener()
         lab.wait("the look", lambda: job.session()["blockers"], 40)
         assert job.session()["blockers"][0].startswith("store-space: store /shared/reclaim has ")
-        assert job.reclaim("hibernate", check=False).returncode != 0
-    job.counts_on()
+        lab.exec("n1", "sed", "-i", "s/900TiB/1MiB/", place)
+        lab.restart_daemon("n1", "reclaim-agent")
+        lab.wait("another look", lambda: not job.session()["blockers"], 40)
+        assert "hibernatable" in job.kinds()
+    finally:
+        lab.exec("n1", "rm", place)
+        lab.restart_daemon("n1", "reclaim-agent")
+    job.reclaim("hibernate")
+
+
+SEMAPHORE = """
+import multiprocessing
+kept.append(multiprocessing.get_context("spawn").Lock())
+"""
+
+
+def test_a_named_semaphore_stands_in_nobodys_way(lab, opener):
+    """Its file in /dev/shm was made under one name, and has another one now."""
+    job = opener(f"py:{SEMAPHORE}")
+    before = job.seen()
+    job.reclaim("hibernate")
+    job.reclaim("restore")
+    assert job.counts_on().pid == before.pid

@@ -201,7 +201,8 @@ def _told(verdict: changed.Verdict, job: int) -> str:
 
 
 def _bounded(sentences: Sequence[str]) -> list[str]:
-    found, size = [], 0
+    found: list[str] = []
+    size = 0
     for sentence in sentences[:_MOST_NAMED]:
         size += len(sentence)
         if found and size > _MOST_TEXT:

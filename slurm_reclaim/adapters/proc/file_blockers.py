@@ -65,7 +65,8 @@ def _deleted(
             f"{each.holder} holds {shown(each)} with {facts.st_size >> 20} MiB",
             "agent.ghost_limit bounds deleted files that are kept open",
         )
-    elif facts.st_nlink > 0 and not inside:
+    elif facts.st_nlink > 0 and not (inside and each.mapped_only):
+        # A named semaphore is such a mapping of /dev/shm, and comes back (seen with CRIU 4.2.1).
         yield Blocker(
             "deleted-link",
             f"{each.holder} holds {shown(each)}, deleted, but the file has another name",

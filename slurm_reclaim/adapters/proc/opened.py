@@ -21,13 +21,15 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 @dataclass(slots=True)
 class Opened:
     """`path` as the kernel has it, without its mark where it is `deleted`; `uses` are the letters
-    of model File; `facts` of the file itself, None where it can't be told (a server forgot it)."""
+    of model File; `facts` of the file itself, None where it can't be told (a server forgot it);
+    `mapped_only`: no descriptor leads to it."""
 
     holder: Process
     path: bytes
     deleted: bool
     facts: os.stat_result | None
     uses: set[str] = field(default_factory=set)
+    mapped_only: bool = True
 
 
 Key = tuple[bytes, int, int]
@@ -45,6 +47,7 @@ def files(tree: Iterable[Process]) -> list[Opened]:
                 name = path.removesuffix(_DELETED) if deleted else path
                 known = found[key] = Opened(process, name, deleted, facts)
             known.uses |= uses
+            known.mapped_only = known.mapped_only and "m" in uses
     return list(found.values())
 
 
