@@ -68,7 +68,7 @@ class File:
     where unknown; `uses` are letters of `r`, `w`, `a` (written, to the end only), `m` (mapped),
     `x` (mapped to be run) and `d` (a directory); `mode` as stat(2) has it; `mtime` nanoseconds
     since the epoch, 0 where unknown. Of code: `build_id` (hex), or where it has none `digest` of
-    samples of its content."""
+    samples of its content. `locks`: `flock` or `range`, `read` or `write`, first and last byte."""
 
     path: str
     size: int
@@ -78,6 +78,7 @@ class File:
     build_id: str = ""
     digest: str = ""
     raw: str = ""
+    locks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from slurm_reclaim.model.checkpoint import File
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What is at a file's path now, as its owner sees it; `error` an errno, `may` whether it may
-    be used as it was. The other fields are those of model File."""
+    be used as it was, `locked` whether somebody else has a lock in the way of the session's own.
+    The other fields are those of model File."""
 
     error: int = 0
     size: int = 0
@@ -28,6 +29,7 @@ class Seen:
     may: bool = True
     build_id: str = ""
     digest: str = ""
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ def _impossible(file: File, now: Seen) -> str:
         how = "written" if set(file.uses) & {"w", "a"} else "read"
         modes = f"mode {_mode(file.mode)} then, {_mode(now.mode)} now"
         return f"its owner may not have it {how} now ({modes})"
+    if now.locked:
+        # CRIU would wait for it, and the job with its GPUs.
+        return "locked by another process meanwhile, so that the session can't have its lock again"
     if "x" in file.uses:
         return _other_code(file, now)
     if "m" in file.uses and now.size < file.size:

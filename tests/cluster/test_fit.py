@@ -331,3 +331,25 @@ def test_a_named_semaphore_stands_in_nobodys_way(lab, opener):
     job.reclaim("hibernate")
     job.reclaim("restore")
     assert job.counts_on().pid == before.pid
+
+
+@pytest.mark.parametrize("how", ["flock", "lockf"])
+def test_a_lock_that_another_process_took_is_not_waited_for(lab, opener, how):
+    alice(lab, "rm -f held.txt")
+    take = f"import fcntl; f = open('held.txt', 'a+'); fcntl.{how}(f, fcntl.LOCK_EX); "
+    job = opener(f"py:{take}kept.append(f)")
+    job.reclaim("hibernate")
+    words = shlex.quote(f"{take}import time; time.sleep(600)")
+    alice(lab, f"python3 -c {words} >/dev/null 2>&1 & echo $! > {HOME}/taker; sleep 1")
+    try:
+        said = refused(job)
+        assert "held.txt: locked by another process meanwhile" in said
+    finally:
+        alice(lab, "kill $(cat taker)")
+    job.reclaim("restore")
+    job.counts_on()
+    again = take.replace("LOCK_EX", "LOCK_EX | fcntl.LOCK_NB")
+    done = lab.exec(
+        "ctl", "python3", "-c", again.replace("held.txt", f"{HOME}/held.txt"), check=False
+    )
+    assert "BlockingIOError" in done.stderr, "the session has its lock again"

@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -92,13 +92,17 @@ def _mapped(images: Path) -> dict[int, set[str]]:
 
 
 def recorded(
-    images: Path, leave_out: Collection[bytes], seen: Mapping[bytes, Seen]
+    images: Path,
+    leave_out: Collection[bytes],
+    seen: Mapping[bytes, Seen],
+    locks: Mapping[bytes, Collection[str]],
 ) -> tuple[File, ...]:
-    """For the manifest: sizes as CRIU saw them, and what only a look before the freeze could tell
-    of the content (`seen`, by path)."""
+    """For the manifest: sizes as CRIU saw them, and by path what only a look before the freeze
+    could tell of the content (`seen`) and the `locks`."""
     found = []
     for file in named(images, leave_out):
-        before = seen.get(raw(file))
+        before, held = seen.get(raw(file)), locks.get(raw(file), ())
+        file = replace(file, locks=tuple(sorted(held)))
         if before is not None and not before.error:
             file = replace(
                 file,
@@ -111,17 +115,27 @@ def recorded(
     return tuple(sorted(found, key=lambda f: f.path))
 
 
-Wanted = tuple[bytes, Iterable[str]]
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A path to be looked at, for `uses` in the letters of model File; `locks`: see whether they
+    can be had again."""
+
+    path: bytes
+    uses: Iterable[str]
+    locks: Collection[str] = ()
 
 
 def seen_by_owner(
     owner: Credentials, init: int, wanted: Sequence[Wanted], timeout: float
 ) -> list[Seen]:
-    """What is at these paths, in the mount namespace of `init`, for uses in the letters of model
-    File. Raises OperationFailed where it can't be found out."""
+    """What is at these paths, in the mount namespace of `init`. Raises OperationFailed where it
+    can't be found out."""
     if not wanted:
         return []
-    question = [[os.fsdecode(path), _access(uses), "x" in uses] for path, uses in wanted]
+    question = [
+        [os.fsdecode(each.path), _access(each.uses), "x" in each.uses, sorted(each.locks)]
+        for each in wanted
+    ]
     answer = _ask(Entry(join=((init, "mnt,pid"),), identity=owner), question, timeout)
     try:
         found = msgspec.json.decode(answer, type=list[Seen])

@@ -11,6 +11,7 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu import files, images
 from slurm_reclaim.adapters.criu.description import node_needs
 from slurm_reclaim.adapters.criu.facts import libc
+from slurm_reclaim.adapters.criu.files import Wanted
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.proc import (
     blockers,
@@ -52,6 +53,7 @@ class Fitting:
         self._surroundings = surroundings
         self._on_gpus = on_gpus
         self._seen: dict[bytes, Seen] = {}
+        self._locks: dict[bytes, set[str]] = {}
         self._needs: Needs | None = None
         self._differ: frozenset[bytes] = frozenset()
 
@@ -70,13 +72,14 @@ class Fitting:
         )
         found += self._for_gpus(self._on_gpus())
         by_path = {o.path: o for o in there if opened.regular(o.facts) and not o.deleted}
-        wanted = [(path, o.uses) for path, o in by_path.items()]
+        wanted = [Wanted(path, o.uses) for path, o in by_path.items()]
         owner = tree.credentials(root)
         try:
             seen = files.seen_by_owner(owner, self._session.init, wanted, _LOOK)
         except OperationFailed as error:
             return [*found, Blocker("files-unknown", error.message, "see the agent's log")]
-        self._seen = {path: now for (path, _), now in zip(wanted, seen, strict=True)}
+        self._seen = {each.path: now for each, now in zip(wanted, seen, strict=True)}
+        self._locks = {path: o.locks for path, o in by_path.items() if o.locks}
         outputs = self._surroundings.output_paths()
         for path, now in self._seen.items():
             if path not in outputs and not _inside(path, saved):
@@ -105,7 +108,7 @@ class Fitting:
         """`folder`: the images."""
         needs = self._needs or node_needs(self._config.criu)
         leave_out = {*self._saved(), *self._surroundings.output_paths()}
-        found = files.recorded(folder, leave_out, self._seen)
+        found = files.recorded(folder, leave_out, self._seen, self._locks)
         paths = [files.raw(file) for file in found]
         counted = cgroup.memory_bytes(cgroup.of_process(self._session.relay))
         library = libc()
@@ -127,7 +130,7 @@ class Fitting:
     def check(self, manifest: Manifest) -> Sequence[str]:
         """Raises DoesNotFit, which names all that is not as it must be. Returns what has changed
         and is no hindrance, as sentences."""
-        wanted = [(files.raw(file), file.uses) for file in manifest.files]
+        wanted = [Wanted(files.raw(file), file.uses, file.locks) for file in manifest.files]
         try:
             seen = files.seen_by_owner(manifest.credentials, self._session.init, wanted, _LOOK)
         except OperationFailed as error:

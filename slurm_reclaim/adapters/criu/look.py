@@ -4,24 +4,29 @@ Below a directory that users can write to, root opens no path; and on a root-squ
 it can't. So the agent runs this text through reclaim-exec as the session's user, in the session's
 mount namespace (files.py). Standard library only, nothing of ours: it is passed as text.
 
-Standard input: a JSON list of [path, access, wants content], where access is of the letters `r`
-and `w`. Standard output: a JSON list in the same order of {"error"} or {"size", "mode", "mtime",
-"may", "build_id", "digest"}; `error` is an errno, `may` whether the access is allowed.
+Standard input: a JSON list of [path, access, wants content, locks], where access is of the letters
+`r` and `w`. Standard output: a JSON list in the same order of {"error"} or {"size", "mode",
+"mtime", "may", "build_id", "digest", "locked"}; `error` is an errno, `may` whether the access is
+allowed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import stat
 import struct
 import sys
+import time
 
 _HEAD = 1 << 20  # bytes; CRIU, too, looks for a build-id no further
 _MOST_NOTES = 1 << 16
 _PIECE = 64 << 10
 _SAMPLES = 8
+_ATTEMPTS, _PAUSE = 5, 0.3  # seconds
+_FLOCK, _OFD_GETLK = "hhqqi4x", 36  # struct flock of 64 bits
 _NOTE, _GNU_BUILD_ID = 4, 3
 
 
@@ -65,7 +70,44 @@ def sampled(fd: int, size: int) -> str:
     return digest.hexdigest()
 
 
-def look(path: str, access: str, content: bool) -> dict[str, object]:
+def locked(path: str, access: str, locks: list[str]) -> bool:
+    """Whether another process keeps the session from one of its locks, and goes on doing so: many
+    are held for a moment only."""
+    flags = os.O_RDWR if "w" in access and "r" in access else os.O_WRONLY if access == "w" else 0
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        for attempt in range(_ATTEMPTS):
+            if not any(_refused(fd, *text.split()) for text in locks):
+                return False
+            if attempt < _ATTEMPTS - 1:
+                time.sleep(_PAUSE)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _refused(fd: int, kind: str, how: str, first: str, last: str) -> bool:
+    if kind == "flock":
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_EX if how == "write" else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # a file system without locks: CRIU is to say
+        return False
+    start = int(first)
+    length = 0 if last == "EOF" else int(last) - start + 1
+    wanted = fcntl.F_WRLCK if how == "write" else fcntl.F_RDLCK
+    try:
+        asked = struct.pack(_FLOCK, wanted, os.SEEK_SET, start, length, 0)
+        found = fcntl.fcntl(fd, _OFD_GETLK, asked)
+        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+    except OSError:
+        return False
+
+
+def look(path: str, access: str, content: bool, locks: list[str]) -> dict[str, object]:
     """What is at `path` now."""
     try:
         seen = os.stat(path)
@@ -76,6 +118,8 @@ def look(path: str, access: str, content: bool) -> dict[str, object]:
             "mtime": seen.st_mtime_ns,
             "may": os.access(path, wanted, effective_ids=True),
         }
+        if locks and stat.S_ISREG(seen.st_mode) and found["may"]:
+            found["locked"] = locked(path, access, locks)
         if content and stat.S_ISREG(seen.st_mode) and found["may"]:
             # It may have become a FIFO meanwhile.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -4,6 +4,7 @@ is behind a descriptor is reached through /proc, which leads to the file itself.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +14,9 @@ from slurm_reclaim.adapters.proc.tree import PROC, Process
 
 _DELETED = b" (deleted)"
 _O_PATH = 0o10000000
+_LOCK = re.compile(
+    rb"^lock:\t\d+: (FLOCK|POSIX|OFDLCK) +\S+ +(READ|WRITE) +\S+ \S+ (\d+) (\d+|EOF)$", re.M
+)
 _MOST_FLAGS = 4096  # bytes of an fdinfo: that of an epoll has a line for each file
 _MOST_MAPS = 16 << 20
 _GONE = (FileNotFoundError, ProcessLookupError)
@@ -21,57 +25,66 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 @dataclass(slots=True)
 class Opened:
     """`path` as the kernel has it, without its mark where it is `deleted`; `uses` are the letters
-    of model File; `facts` of the file itself, None where it can't be told (a server forgot it);
-    `mapped_only`: no descriptor leads to it."""
+    of model File, and `locks` its locks; `facts` of the file itself, None where it can't be told (a
+    server forgot it); `mapped_only`: no descriptor leads to it."""
 
     holder: Process
     path: bytes
     deleted: bool
     facts: os.stat_result | None
     uses: set[str] = field(default_factory=set)
+    locks: set[str] = field(default_factory=set)
     mapped_only: bool = True
 
 
 Key = tuple[bytes, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One descriptor or mapping that leads to a file."""
+
+    path: bytes
+    link: bytes
+    uses: set[str]
+    locks: set[str] = field(default_factory=set)
+    mapped: bool = False
+
+
 def files(tree: Iterable[Process]) -> list[Opened]:
     """Each once, with all its uses: whatever has a path, devices and directories among them."""
     found: dict[Key, Opened] = {}
     for process in tree:
-        for path, facts, uses in _of(process):
-            key = (path, facts.st_dev, facts.st_ino) if facts is not None else (path, 0, 0)
+        base = os.fsencode(f"{PROC}/{process.pid}")
+        for way in (*_descriptors(base), *_mapped(base)):
+            try:
+                facts = _facts(way.link)
+            except _GONE:
+                continue
+            key = (way.path, facts.st_dev, facts.st_ino) if facts is not None else (way.path, 0, 0)
             known = found.get(key)
             if known is None:
-                deleted = path.endswith(_DELETED) and (facts is None or not _there(path, facts))
-                name = path.removesuffix(_DELETED) if deleted else path
-                known = found[key] = Opened(process, name, deleted, facts)
-            known.uses |= uses
-            known.mapped_only = known.mapped_only and "m" in uses
+                # The mark is believed: below a directory of a user root looks at no path.
+                name = way.path.removesuffix(_DELETED)
+                known = found[key] = Opened(process, name, name != way.path, facts)
+            known.uses |= way.uses
+            known.locks |= way.locks
+            known.mapped_only = known.mapped_only and way.mapped
     return list(found.values())
 
 
-def _there(path: bytes, facts: os.stat_result) -> bool:
-    """Whether a file is really called so. Below a directory of a user root looks at no path: the
-    mark is then believed."""
-    return facts.st_nlink > 0 and facts.st_uid == 0 and os.path.exists(path)
-
-
-def _of(process: Process) -> Iterator[tuple[bytes, os.stat_result | None, set[str]]]:
-    base = os.fsencode(f"{PROC}/{process.pid}")
+def _descriptors(base: bytes) -> Iterator[_Way]:
     try:
         numbers = os.listdir(base + b"/fd")
     except _GONE:
         return
     for number in numbers:
         with suppress(*_GONE):
-            path = os.readlink(base + b"/fd/" + number)
+            link = base + b"/fd/" + number
+            path = os.readlink(link)
             if path.startswith(b"/"):
-                flags = _flags(base + b"/fdinfo/" + number)
-                yield path, _facts(base + b"/fd/" + number), _uses(flags)
-    for name, path, uses in _mapped(base):
-        with suppress(*_GONE):
-            yield path, _facts(base + b"/map_files/" + name), uses
+                flags, locks = _flags_and_locks(base + b"/fdinfo/" + number)
+                yield _Way(path, link, _uses(flags), locks)
 
 
 def _facts(link: bytes) -> os.stat_result | None:
@@ -83,14 +96,19 @@ def _facts(link: bytes) -> os.stat_result | None:
         return None
 
 
-def _flags(path: bytes) -> int:
+def _flags_and_locks(path: bytes) -> tuple[int, set[str]]:
+    """Those that CRIU waits for until it gets them again; a lease is none."""
     fd = os.open(path, os.O_RDONLY)
     try:
         text = os.read(fd, _MOST_FLAGS)
     finally:
         os.close(fd)
     _, _, rest = text.partition(b"flags:\t")
-    return int(rest.split(None, 1)[0], 8)
+    locks = set()
+    for match in _LOCK.finditer(text):
+        kind, how, first, last = (word.decode() for word in match.groups())
+        locks.add(f"{'flock' if kind == 'FLOCK' else 'range'} {how.lower()} {first} {last}")
+    return int(rest.split(None, 1)[0], 8), locks
 
 
 def _uses(flags: int) -> set[str]:
@@ -107,9 +125,8 @@ def letters(flags: int) -> str:
     )
 
 
-def _mapped(base: bytes) -> Iterator[tuple[bytes, bytes, set[str]]]:
-    """(range, path, uses) of one mapping of each file: all mappings of one are alike but for what
-    may be done with them."""
+def _mapped(base: bytes) -> Iterator[_Way]:
+    """One mapping of each file: all of one are alike but for what may be done with them."""
     try:
         with open(base + b"/maps", "rb") as file:
             text = file.read(_MOST_MAPS)
@@ -129,9 +146,10 @@ def _mapped(base: bytes) -> Iterator[tuple[bytes, bytes, set[str]]]:
         start, _, end = name.partition(b"-")
         name = b"%x-%x" % (int(start, 16), int(end, 16))
         with suppress(*_GONE):
-            path = os.readlink(base + b"/map_files/" + name)
+            link = base + b"/map_files/" + name
+            path = os.readlink(link)
             if path.startswith(b"/") and not _of_no_file_system(path):
-                yield name, path, uses
+                yield _Way(path, link, uses, mapped=True)
 
 
 def _of_no_file_system(path: bytes) -> bool:
