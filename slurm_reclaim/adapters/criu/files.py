@@ -175,9 +175,11 @@ def _ask(entry: Entry, question: object, timeout: float) -> bytes:
 def _read(fd: int, deadline: float) -> bytes:
     """Until the end, the deadline, or too much of it."""
     os.set_blocking(fd, False)
+    ready = select.poll()
+    ready.register(fd, select.POLLIN)
     blocks, size = [], 0
     while size < _MOST_ANSWER and (left := deadline - time.monotonic()) > 0:
-        if not select.select([fd], [], [], left)[0]:
+        if not ready.poll(left * 1000):
             break
         block = os.read(fd, 1 << 16)
         if not block:

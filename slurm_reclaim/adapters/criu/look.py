@@ -44,7 +44,7 @@ def build_id(head: bytes) -> str:
                 found = _note(head[start : start + length])
                 if found:
                     return found
-    except struct.error:
+    except (struct.error, OverflowError):  # places beyond what was read, or beyond everything
         pass
     return ""
 
