@@ -53,7 +53,8 @@ def refused(job: Counter, *words: str) -> str:
     assert session["checkpoint"]["restarts"] == 0
     job.lab.wait("it to be held", lambda: job.squeue("%T") == "SPECIAL_EXIT", 30)
     assert "session-restored" not in job.kinds()
-    assert processes(job.lab, session["last_node"]) == []
+    left = processes(job.lab, session["last_node"])
+    assert [line for line in left if f"count-{job.job}" in line] == []
     return done.stderr
 
 

@@ -90,7 +90,7 @@ def libc() -> Libc:
         if not version or found is None:
             return Libc()
         with open(found[1], "rb") as file:
-            return Libc(found[1], version, look.build_id(file.read(1 << 20)))
+            return Libc(found[1], version, look.build_id(file.fileno()))
     except (OSError, ValueError):
         return Libc()
 

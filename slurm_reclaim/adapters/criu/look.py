@@ -21,7 +21,8 @@ import struct
 import sys
 import time
 
-_HEAD = 1 << 20  # bytes; CRIU, too, looks for a build-id no further
+_HEAD = 64  # bytes
+_HEADER = 40  # bytes of a program header that are looked at
 _MOST_NOTES = 1 << 16
 _PIECE = 64 << 10
 _SAMPLES = 8
@@ -30,21 +31,22 @@ _FLOCK, _OFD_GETLK = "hhqqi4x", 36  # struct flock of 64 bits
 _NOTE, _GNU_BUILD_ID = 4, 3
 
 
-def build_id(head: bytes) -> str:
-    """The GNU build-id (hex) of an ELF file of 64 bits that begins with `head`, else ""."""
+def build_id(fd: int) -> str:
+    """The GNU build-id (hex) of an ELF file of 64 bits, else ""."""
+    head = os.pread(fd, _HEAD, 0)
+    if head[:6] != b"\x7fELF\x02\x01":
+        return ""
     try:
-        if head[:6] != b"\x7fELF\x02\x01":
-            return ""
         (table,) = struct.unpack_from("<Q", head, 32)
         size, count = struct.unpack_from("<HH", head, 54)
-        for number in range(count):
-            at = table + number * size
-            kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", head, at)
+        headers = os.pread(fd, min(size * count, _MOST_NOTES), table)
+        for at in range(0, len(headers) - _HEADER + 1, max(size, _HEADER)):
+            kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", headers, at)
             if kind == _NOTE and length <= _MOST_NOTES:
-                found = _note(head[start : start + length])
+                found = _note(os.pread(fd, length, start))
                 if found:
                     return found
-    except (struct.error, OverflowError):  # places beyond what was read, or beyond everything
+    except (struct.error, OverflowError, OSError):  # it leads beyond everything
         pass
     return ""
 
@@ -124,7 +126,7 @@ def look(path: str, access: str, content: bool, locks: list[str]) -> dict[str, o
             # It may have become a FIFO meanwhile.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             try:
-                found["build_id"] = build_id(os.pread(fd, _HEAD, 0))
+                found["build_id"] = build_id(fd)
                 if not found["build_id"]:
                     found["digest"] = sampled(fd, seen.st_size)
             finally:

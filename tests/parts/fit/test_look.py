@@ -55,11 +55,18 @@ def test_a_build_id_is_the_one_that_binutils_read(tmp_path: Path) -> None:
     [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 200, b"\x7fELF\x02\x01" + b"\0" * 58,
      b"\x7fELF\x01\x01" + b"\0" * 200],
 )  # fmt: skip
-def test_what_is_no_elf_has_none(head: bytes) -> None:
-    assert look.build_id(head) == ""
+def test_what_is_no_elf_has_none(head: bytes, tmp_path: Path) -> None:
+    assert build_id(tmp_path, head) == ""
 
 
-def test_notes_that_lead_nowhere_end_the_search() -> None:
+def build_id(folder: Path, content: bytes) -> str:
+    path = folder / "file"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        return look.build_id(file.fileno())
+
+
+def test_notes_that_lead_nowhere_end_the_search(tmp_path: Path) -> None:
     """A program header that points at notes whose sizes are nonsense."""
     header = bytearray(64 + 56)
     header[:6] = b"\x7fELF\x02\x01"
@@ -68,8 +75,10 @@ def test_notes_that_lead_nowhere_end_the_search() -> None:
     header[64:68] = (4).to_bytes(4, "little")
     header[72:80] = (120).to_bytes(8, "little")
     header[96:104] = (60).to_bytes(8, "little")
-    assert look.build_id(bytes(header) + b"\xff" * 60) == ""
-    assert look.build_id(bytes(header) + b"\0" * 60) == ""
+    assert build_id(tmp_path, bytes(header) + b"\xff" * 60) == ""
+    assert build_id(tmp_path, bytes(header) + b"\0" * 60) == ""
+    note = b"".join(n.to_bytes(4, "little") for n in (4, 20, 3)) + b"GNU\0" + bytes(range(20))
+    assert build_id(tmp_path, bytes(header) + note.ljust(60)) == bytes(range(20)).hex()
 
 
 def test_fifos_and_odd_names_are_told_apart(tmp_path: Path) -> None:
