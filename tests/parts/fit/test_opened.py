@@ -77,12 +77,15 @@ def test_names_with_line_ends_and_without_utf8(
     session: Callable[[str], list[opened.Opened]],
 ) -> None:
     found = session(
-        "import mmap, os\n"
-        "f = open(b'a\\nb\\xff', 'wb+'); f.truncate(4096)\n"
-        "m = mmap.mmap(f.fileno(), 4096); f.close()"
+        "import ctypes, os\n"
+        "f = open(b'a\\nb\\xff', 'wb+'); f.truncate(4096); c = ctypes.CDLL(None)\n"
+        "c.mmap.restype = ctypes.c_void_p\n"
+        "assert c.mmap(None, ctypes.c_size_t(4096), 3, 1, f.fileno(), ctypes.c_long(0)) > 0\n"
+        "f.close()"
     )
     each = next(each for each in found if each.path.endswith(b"/a\nb\xff"))
     assert each.uses == {"r", "w", "m"}
+    assert each.mapped_only
     assert not each.deleted
 
 

@@ -106,6 +106,8 @@ class Agent:
     done: set[str] = field(default_factory=set)
     hibernate: Outcome = Outcome.DONE
     restore_fails: str = ""
+    changed_file: str = ""  # that a restore fails for unless it is accepted
+    looked: float = 0.0
     readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
     measures: bool = True
     blockers: tuple[Blocker, ...] = ()
@@ -372,8 +374,10 @@ class World:
         if answer.checkpoint != newest:
             raise BrokenRule(f"S10: checkpoint {answer.checkpoint} chosen, {newest} is newer")
         tree.session, tree.restarts = answer.session, answer.restarts
-        if agent.restore_fails:
-            tree.living, tree.reason = Living.RESTORE_FAILED, agent.restore_fails
+        changed = agent.changed_file and agent.changed_file not in answer.accept
+        if agent.restore_fails or changed:
+            why = agent.restore_fails or f"{agent.changed_file} changed"
+            tree.living, tree.reason = Living.RESTORE_FAILED, why
             return
         tree.living, tree.restored = Living.RUNNING, True
         self.history.append(f"restored {tree.job_id} on {agent.node}")
@@ -386,6 +390,7 @@ class World:
                 reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
                 needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
+                blockers=agent.blockers, looked=agent.looked,
             )
             for t in agent.trees.values()
         )  # fmt: skip
