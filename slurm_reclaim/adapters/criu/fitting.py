@@ -3,6 +3,7 @@ before anything of a restore starts: its files, its ports, its memory."""
 
 from __future__ import annotations
 
+import errno
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -180,10 +181,10 @@ def _inside(path: bytes, folders: Sequence[bytes]) -> bool:
 def _unusable(each: Opened, now: Seen) -> list[Blocker]:
     """Open already, but its owner could not open it again."""
     name = file_blockers.shown(each)
-    if now.error:
+    if now.error in (errno.ENOENT, errno.ENOTDIR):
         what = f"{each.holder} has {name} open, which is not found by that name any more"
         return [Blocker("file-not-found", what, "close it")]
-    if not now.may:
+    if now.error or not now.may:
         what = f"{each.holder} has {name} open, which its owner may not open (again)"
         return [Blocker("file-not-allowed", what, "change the file's mode, or close it")]
     return []
