@@ -12,6 +12,9 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.ports import Clock, NodeStore, Tree
 
+# Often over before anybody reads of it: it counts when asked before a warning, and is not kept.
+_PASSING = frozenset({"in-kernel"})
+
 
 def preflight(
     session: NodeSession, tree: Tree, store: NodeStore, clock: Clock
@@ -24,5 +27,6 @@ def preflight(
         except StoreUnavailable as error:
             found.append(Blocker("store-space", error.message, error.hint))
     if session.living is Living.RUNNING:
-        session.blockers, session.looked = tuple(found), clock.now()
+        session.blockers = tuple(each for each in found if each.name not in _PASSING)
+        session.looked = clock.now()
     return tuple(found)
