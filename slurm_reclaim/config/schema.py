@@ -47,6 +47,17 @@ class Controller:
     user: str = setting(
         "slurm-reclaim", "Account reclaimd runs as; agents take orders from no other but root."
     )
+    verify_nodes: bool = setting(
+        True,
+        "Take what is said of a node from that node's own addresses only. false: root of any node "
+        "may speak, and give away sessions, for every other.",
+    )
+    node_addresses: list[str] = setting(
+        [],
+        "Addresses of nodes besides those that NodeAddr and NodeHostName resolve to: of a second "
+        "network, or of the gateway that nodes are seen as.",
+        example='["n[1-64]=10.2.0.0/16", "gpu7=10.3.0.7"]',
+    )
     state: Path = setting(
         Path("/var/lib/slurm-reclaim/controller"),
         "Directory of the journal. Not the agent's: what root reads on a node must not lie below "
@@ -116,6 +127,14 @@ class Store:
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
+    keys: Path = setting(
+        Path("/etc/slurm-reclaim/store.keys"),
+        "File of the keys that seal checkpoints, root's alone and the same on every node; made "
+        "with `reclaim key new`.",
+    )
+    encrypt: bool = setting(
+        False, "Encrypt what is stored; the keys for it are kept in the sealed manifests."
+    )
 
 
 @dataclass(frozen=True)
@@ -272,11 +291,18 @@ class Limits:
     per_hour: int = setting(500, "Hibernations begun within an hour.", least=1)
     brake_span: Seconds = setting(Seconds(3600), "Time over which the brake counts.", least=60)
     brake_least: int = setting(10, "Fewer cases than this pull no brake.", least=1)
+    brake_owners: int = setting(3, "Nor do the cases of fewer owners than this.", least=1)
     brake_failures: float = setting(
-        0.2, "Share of hibernations that failed which stops all of them.", least=0, most=1
+        0.2,
+        "Share of hibernations that failed which stops all of them, the mean of each owner's.",
+        least=0,
+        most=1,
     )
     brake_keeps: float = setting(
-        0.5, "Share of warnings answered by an owner who was there after all.", least=0, most=1
+        0.5,
+        "Share of warnings answered by an owner who was there after all, the mean of each owner's.",
+        least=0,
+        most=1,
     )
 
 

@@ -120,7 +120,8 @@ class SessionReport:
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What a node has, for fit and for `reclaim check`; the words are those of Needs. `mounts` are
-    all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all."""
+    all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all;
+    `store_keys` ids of the store's keys, the one that seals first."""
 
     arch: str = ""
     kernel: str = ""
@@ -138,6 +139,7 @@ class NodeFacts:
     store_ok: bool = False
     store_problem: str = ""
     store_free: int = 0
+    store_keys: tuple[str, ...] = ()
     version: str = ""
     config_digest: str = ""
     memory_total: int = 0

@@ -18,6 +18,7 @@ from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
     Contents,
     File,
+    Held,
     Manifest,
     Needs,
     OutputFile,
@@ -68,6 +69,7 @@ def describe(
     processes: int,
     private_tmp: bool,
     files: tuple[File, ...],
+    rights: tuple[Held, ...],
 ) -> Manifest:
     owner = tree.credentials(root)
     return Manifest(
@@ -92,6 +94,7 @@ def describe(
         needs=needs,
         processes=processes,
         files=files,
+        rights=rights,
     )
 
 

@@ -15,7 +15,8 @@ from slurm_reclaim.adapters.criu.command import LIBEXEC
 from slurm_reclaim.adapters.criu.description import criu_version
 from slurm_reclaim.adapters.proc import filesystems
 from slurm_reclaim.adapters.store.directory import DirectoryStore
-from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.order import NodeFacts
 
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
@@ -98,9 +99,10 @@ def libc() -> Libc:
 class FactFinder:
     """CRIU and the C library are asked once per agent start; the store each time."""
 
-    def __init__(self, criu: str, store: DirectoryStore, config_digest: str) -> None:
+    def __init__(self, criu: str, store: DirectoryStore, keys: KeyFile, config_digest: str) -> None:
         self._criu = criu
         self._store = store
+        self._keys = keys
         self._config_digest = config_digest
         self._problem = criu_problem(criu)
         self._version = criu_version(criu)
@@ -110,7 +112,7 @@ class FactFinder:
         free, trouble = 0, ""
         try:
             free = self._store.check()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
         uname = os.uname()
         return NodeFacts(
@@ -130,6 +132,7 @@ class FactFinder:
             store_ok=not trouble,
             store_problem=trouble,
             store_free=free,
+            store_keys=self._keys.ids(),
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

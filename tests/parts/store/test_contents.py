@@ -8,17 +8,23 @@ import pytest
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from tests.parts.store.world import ID, OWNER, World
 
 
 class Shop:
-    def __init__(self, folder):
+    def __init__(self, folder, encrypt=False):
         root = folder / "store"
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
-        self.store = DirectoryStore(root, ID.cluster, folder / "work")
+        keys = KeyFile(folder / "store.keys")
+        keys.add(0)
+        self.store = DirectoryStore(
+            root, ID.cluster, folder / "work", Seal(keys, root), encrypt=encrypt
+        )
         (folder / "world").mkdir()
         self.tree = World(folder / "world").tree
 
