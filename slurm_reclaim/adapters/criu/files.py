@@ -84,7 +84,7 @@ def _mapped(images: Path) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for path in images.glob("mm-*.img"):
         for each in entries(path):
-            for vma in message("Mm").FromString(each).vmas:
+            for vma in message("Memory").FromString(each).vmas:
                 if vma.status & _ON_FILES:
                     how = found.setdefault(vma.shmid, set())
                     how |= {"m", "x"} if vma.prot & _EXECUTE else {"m"}

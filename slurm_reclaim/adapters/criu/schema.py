@@ -29,9 +29,6 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "prot": (5, "uint32", False),
         "status": (7, "uint32", False),
     },
-    "Mm": {
-        "vmas": (14, "Vma", True),
-    },
     "CpuX86": {
         "xsave_size_max": (10, "uint32", False),
     },
@@ -110,6 +107,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cgroup_ns_id": (11, "uint32", False),
     },
     "Memory": {
+        "vmas": (14, "Vma", True),
         "dumpable": (15, "int32", False),
     },
     "Core": {

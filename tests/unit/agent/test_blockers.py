@@ -204,8 +204,6 @@ def test_what_nobody_may_look_into_is_named(closed):
     ) as process:  # fmt: skip
         process.stdout.readline()
         seen = [tree.read(process.pid)]
-        found = blockers.find(
-            seen, root=process.pid, relay=process.pid, uid=65534, ghost_limit=1 << 20
-        )
+        found = blockers.find(seen, root=process.pid, relay=process.pid, uid=65534)
         process.kill()
     assert ("not-dumpable" in {b.name for b in found}) == closed
