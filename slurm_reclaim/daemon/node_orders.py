@@ -17,6 +17,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
 from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_hibernate
+from slurm_reclaim.stages.node_preflight import preflight
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,9 @@ class NodeOrders:
         if session is None:
             return self._result(order, Outcome.REFUSED, "no such session on this node")
         if order.verb is Verb.PREFLIGHT:
-            blockers = await asyncio.to_thread(self._sessions.tree(session).blockers)
-            session.blockers = tuple(blockers)
-            return self._result(order, Outcome.DONE, "", tuple(blockers))
+            tree = self._sessions.tree(session)
+            found = await asyncio.to_thread(preflight, session, tree, self._store, self._clock)
+            return self._result(order, Outcome.DONE, "", found)
         if order.verb is Verb.CANCEL:
             # Read right before the commit (node_hibernate); afterwards it has no meaning.
             session.cancelled = order.reason

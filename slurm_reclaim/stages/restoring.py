@@ -53,6 +53,7 @@ def _alive(desk: Desk, session: Session, told: SessionReport) -> None:
             reason,
             {"processes": size},
             bad_nodes=(),
+            accepted=(),
             started=desk.clock.now(),
         )
         return
