@@ -13,6 +13,7 @@ from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
 from slurm_reclaim.ports import Clock
@@ -71,7 +72,7 @@ class NodeOrders:
     async def _do(self, order: Order) -> Result:
         session = self._sessions.get(order.job_id)
         if session is None:
-            return self._result(order, Outcome.REFUSED, "no such session on this node")
+            return await asyncio.to_thread(self._without_session, order)
         if order.verb is Verb.PREFLIGHT:
             tree = self._sessions.tree(session)
             found = await asyncio.to_thread(preflight, session, tree, self._store, self._clock)
@@ -96,6 +97,21 @@ class NodeOrders:
             finally:
                 self._at_work.discard(session.job_id)
                 self._sessions.busy.discard(session.job_id)
+
+    def _without_session(self, order: Order) -> Result:
+        """Its job has ended. It may have been saved before, by an agent that could not say so."""
+        result = self._result(order, Outcome.REFUSED, "no such session on this node")
+        id = parse_session_id(order.session)
+        if order.verb is not Verb.HIBERNATE or order.restarts not in self._store.committed(id):
+            return result
+        manifest = self._store.read(id, order.restarts)
+        return replace(
+            result,
+            outcome=Outcome.DONE,
+            reason=order.reason,
+            bytes=manifest.size,
+            needs=manifest.needs,
+        )
 
     async def _until_recovered(self, session: NodeSession) -> None:
         """What an earlier agent left half done is looked at first (node_recovery.py): an order that
