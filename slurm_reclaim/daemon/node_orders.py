@@ -101,8 +101,10 @@ class NodeOrders:
     def _without_session(self, order: Order) -> Result:
         """Its job has ended. It may have been saved before, by an agent that could not say so."""
         result = self._result(order, Outcome.REFUSED, "no such session on this node")
+        if order.verb is not Verb.HIBERNATE:
+            return result
         id = parse_session_id(order.session)
-        if order.verb is not Verb.HIBERNATE or order.restarts not in self._store.committed(id):
+        if order.restarts not in self._store.committed(id):
             return result
         manifest = self._store.read(id, order.restarts)
         return replace(
