@@ -107,6 +107,8 @@ class NodeOrders:
         if order.restarts not in self._store.committed(id):
             return result
         manifest = self._store.read(id, order.restarts)
+        if manifest.order != order.id:
+            return result
         return replace(
             result,
             outcome=Outcome.DONE,

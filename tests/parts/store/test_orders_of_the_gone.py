@@ -16,13 +16,13 @@ from tests.parts.store.test_node_stages import hibernated
 from tests.parts.store.world import ID, World
 
 
-async def answer(world: World, folder: Path, restarts: int) -> Result:
+async def answer(world: World, folder: Path, restarts: int, order: str = "o1") -> Result:
     sessions = NodeSessions(Config(), "n1", SessionRecords(folder), NodeSamples(Config))
     orders = NodeOrders(sessions, None, world.store.real, world)  # type: ignore[arg-type]
-    orders.take(Order("o", Verb.HIBERNATE, str(ID), ID.job_id, restarts, "asked"))
-    while "o" not in orders.results:
+    orders.take(Order(order, Verb.HIBERNATE, str(ID), ID.job_id, restarts, "asked"))
+    while order not in orders.results:
         await asyncio.sleep(0.01)
-    return orders.results["o"]
+    return orders.results[order]
 
 
 async def test_saved_by_an_agent_that_could_not_say_so(tmp_path: Path) -> None:
@@ -34,4 +34,10 @@ async def test_saved_by_an_agent_that_could_not_say_so(tmp_path: Path) -> None:
 
 async def test_not_saved_in_this_life(tmp_path: Path) -> None:
     result = await answer(hibernated(tmp_path), tmp_path / "records", 1)
+    assert (result.outcome, result.reason) == (Outcome.REFUSED, "no such session on this node")
+
+
+async def test_saved_by_an_earlier_order_and_restored_in_place(tmp_path: Path) -> None:
+    """Else a session that has ended would be brought back as it was once."""
+    result = await answer(hibernated(tmp_path), tmp_path / "records", 0, "another")
     assert (result.outcome, result.reason) == (Outcome.REFUSED, "no such session on this node")
