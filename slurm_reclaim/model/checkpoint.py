@@ -137,10 +137,10 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`order`: the one that was carried out by it; a session that was restored in place is saved
-    again under the same restart count. `rights`: of every thread in the image, as the kernel told
-    them while it was frozen. Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
-    CLOCK_BOOTTIME at the freeze."""
+    """`order`: the one that was carried out by it; a session that was restored in place is
+    saved again under the same restart count. `rights`: of every thread in the image, as the
+    kernel told them while it was frozen. Times are Unix seconds; clocks are nanoseconds of the
+    dumped tree's own CLOCK_MONOTONIC and CLOCK_BOOTTIME at the freeze."""
 
     version: int
     session: str
