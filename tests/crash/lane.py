@@ -148,6 +148,10 @@ class Lane:
 
     def _judge(self, point: Point, tried: Tried) -> None:
         self.state = self.ticker.settled()
+        if self.state == "ENDED" and self._had_to_end(point):
+            tried.outcome = "ended"
+            self.start_over()
+            return
         self.confirm()
         world.check_node(self.rig, self.node)
         if not tried.call:
@@ -156,12 +160,23 @@ class Lane:
         if point.verb == "restore" and self.state == "HIBERNATED":
             self.clean("restore")  # the proof; what was hibernated is proved by the next restore
 
+    def _had_to_end(self, point: Point) -> bool:
+        """Its first process was killed, and there was no checkpoint of this run."""
+        if point.event not in world.ENDS or point.verb != "hibernate":
+            return False
+        kinds = [event["kind"] for event in self._events()]
+        asked = len(kinds) - 1 - kinds[::-1].index("hibernate-asked")
+        return "checkpoint-committed" not in kinds[asked:]
+
     def start_over(self) -> None:
         self.ticker.end()
         self.state = ""
 
     def _story(self) -> str:
         """The last events of the session, for whoever looks into it."""
+        told = self._events()[-12:]
+        return "\n".join(f"  {e['at']:.2f} {e['kind']}: {e['reason']}" for e in told)
+
+    def _events(self) -> list[dict]:
         said = self.rig.ask(f"GET /v1/events?job={self.ticker.job}")
-        events = said if isinstance(said, list) else []
-        return "\n".join(f"  {e['at']:.2f} {e['kind']}: {e['reason']}" for e in events[-12:])
+        return said if isinstance(said, list) else []
