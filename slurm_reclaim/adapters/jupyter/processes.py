@@ -17,6 +17,9 @@ from slurm_reclaim.errors import Unavailable
 
 # A process that execs another program keeps its PID, so what is known is looked at again.
 RESCAN = 60.0  # seconds
+# A server that has just started is not known to be at rest before it can be asked: it is to be seen
+# as soon as the next sample. One list of /proc does for all sessions.
+LATE = 2.0  # seconds
 MOST_WORDS = 8192  # bytes of a command line
 MOST_PROCESSES = 20_000
 MOST_DEPTH = 16  # from a kernel up to its server: wrappers, launchers
@@ -144,7 +147,7 @@ class Finder:
     def _listed(self) -> Mapping[int, object] | None:
         """Another object whenever processes came or went."""
         try:
-            return None if self.census is None else self.census.members()
+            return None if self.census is None else self.census.members(LATE)
         except Unavailable:
             return None
 

@@ -14,7 +14,7 @@ import pytest
 from slurm_reclaim.adapters.jupyter import processes
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.jupyter.processes import is_kernel, is_server
-from slurm_reclaim.adapters.proc.census import Census, Member, Processes
+from slurm_reclaim.adapters.proc.census import OLD, Census, Member, Processes
 from tests.parts.jupyter.session import PYTHON, UID, Session
 
 
@@ -180,6 +180,16 @@ def test_a_server_that_comes_and_goes_is_noticed(session: Session, looks: list[s
     looks.clear()
     assert session.read() is None
     assert looks == []
+
+
+def test_a_server_is_seen_long_before_the_census_is_old(session: Session) -> None:
+    session.meter = JupyterMeter(session.record(), Census(session.init, 0, UID, Processes()))
+    assert session.read() is None
+    session.serve("good")
+    deadline = time.monotonic() + OLD / 2
+    while session.read() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
 
 
 def test_a_look_that_does_not_end_is_no_sign_that_nothing_changed(
