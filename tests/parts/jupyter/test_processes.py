@@ -14,8 +14,7 @@ import pytest
 from slurm_reclaim.adapters.jupyter import processes
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.jupyter.processes import is_kernel, is_server
-from slurm_reclaim.adapters.proc.census import OLD, Census, Member, Processes
-from tests.parts.jupyter.session import PYTHON, UID, Session
+from tests.parts.jupyter.session import PYTHON, Session
 
 
 @pytest.mark.parametrize(
@@ -113,17 +112,9 @@ def test_a_session_that_has_ended(session: Session) -> None:
     assert session.read() is None
 
 
-class Fresh(Census):
-    """Lists processes at every look, for a test that waits no half minute."""
-
-    def members(self, within: float = 0.0) -> dict[int, Member]:
-        return super().members(0.0)
-
-
 @pytest.fixture
 def looks(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A meter that goes by the session's census, and the threads that it started."""
-    session.meter = JupyterMeter(session.record(), Fresh(session.init, 0, UID, Processes()))
+    """The threads that are started."""
     started: list[str] = []
     start = threading.Thread.start
 
@@ -136,7 +127,7 @@ def looks(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def settled(session: Session, looks: list[str]) -> None:
-    """New processes are looked at twice."""
+    """Until nothing comes or goes."""
     deadline = time.monotonic() + 10
     before = -1
     while len(looks) != before:
@@ -180,16 +171,6 @@ def test_a_server_that_comes_and_goes_is_noticed(session: Session, looks: list[s
     looks.clear()
     assert session.read() is None
     assert looks == []
-
-
-def test_a_server_is_seen_long_before_the_census_is_old(session: Session) -> None:
-    session.meter = JupyterMeter(session.record(), Census(session.init, 0, UID, Processes()))
-    assert session.read() is None
-    session.serve("good")
-    deadline = time.monotonic() + OLD / 2
-    while session.read() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 def test_a_look_that_does_not_end_is_no_sign_that_nothing_changed(
