@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
 from slurm_reclaim.adapters.jupyter.processes import Finder, Found
-from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
@@ -43,10 +42,9 @@ class JupyterMeter:
     # What it may speak of, also where it has nothing to say yet.
     signals = (Signal.JUPYTER.value,)
 
-    def __init__(self, session: NodeSession, census: Census | None = None) -> None:
-        """`census`: the session's; without it every reading looks at all processes anew."""
+    def __init__(self, session: NodeSession) -> None:
         self._session = session
-        self._finder = Finder(session.init, census)
+        self._finder = Finder(session.init)
         self._interview = Interview(session)
         self._last = 0.0
         self._thread: threading.Thread | None = None

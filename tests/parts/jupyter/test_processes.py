@@ -14,8 +14,7 @@ import pytest
 from slurm_reclaim.adapters.jupyter import processes
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.jupyter.processes import is_kernel, is_server
-from slurm_reclaim.adapters.proc.census import Census, Member, Processes
-from tests.parts.jupyter.session import PYTHON, UID, Session
+from tests.parts.jupyter.session import PYTHON, Session
 
 
 @pytest.mark.parametrize(
@@ -113,17 +112,9 @@ def test_a_session_that_has_ended(session: Session) -> None:
     assert session.read() is None
 
 
-class Fresh(Census):
-    """Lists processes at every look, for a test that waits no half minute."""
-
-    def members(self, within: float = 0.0) -> dict[int, Member]:
-        return super().members(0.0)
-
-
 @pytest.fixture
 def looks(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A meter that goes by the session's census, and the threads that it started."""
-    session.meter = JupyterMeter(session.record(), Fresh(session.init, 0, UID, Processes()))
+    """The threads that are started."""
     started: list[str] = []
     start = threading.Thread.start
 
@@ -136,7 +127,7 @@ def looks(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def settled(session: Session, looks: list[str]) -> None:
-    """New processes are looked at twice."""
+    """Until nothing comes or goes."""
     deadline = time.monotonic() + 10
     before = -1
     while len(looks) != before:
