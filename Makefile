@@ -52,7 +52,8 @@ parts: venv
 
 spank: venv
 	@.ci/prepare gcc slurm-dev
-	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN)" $(MAKE) -C spank test
+	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN) --numprocesses 4" \
+	    $(MAKE) -C spank test
 
 # Two labs side by side, a file of tests on one of them: most of the time is waiting. Then on a lab
 # of its own what would be another's noise.
