@@ -65,7 +65,9 @@ class Slurm:
     """[slurm]: How Slurm is asked and what it is told."""
 
     cluster: str = setting("", "ClusterName; empty: asked of Slurm.")
-    bin: Path = setting(Path("/usr/bin"), "Directory of squeue, scontrol, sinfo and sacctmgr.")
+    bin: Path = setting(
+        Path("/usr/bin"), "Directory of squeue, scontrol, scancel, sinfo and sacctmgr."
+    )
     interval: Seconds = setting(
         Seconds(10), "Time between two cluster-wide queries.", least=1, most=3600
     )
@@ -271,6 +273,38 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Retention:
+    """[retention]: How long checkpoints are kept (docs/storage.md). Only in mode prod is anything
+    deleted by itself; the only checkpoint of a session that lives never is."""
+
+    interval: Seconds = setting(Seconds(3600), "Time between two looks at the store.", least=1)
+    ended: Seconds = setting(
+        Seconds(7 * 86400), "The checkpoints of a session that has ended are kept this long."
+    )
+    least: Seconds = setting(
+        Seconds(86400), "Of ended sessions: kept this long even where a quota is exceeded."
+    )
+    per_session: int = setting(
+        2, "So many checkpoints of a living session are kept; the newest always.", least=1
+    )
+    hibernated: Seconds = setting(
+        Seconds(0),
+        "A session hibernated for this long is ended after a notice, its job cancelled; 0: never.",
+    )
+    notice: Seconds = setting(
+        Seconds(14 * 86400), "Its owner is told this long before; without delivery it is kept."
+    )
+    notice_again: Seconds = setting(Seconds(86400), "And again this long before.")
+    user_quota: Bytes = setting(
+        Bytes(0),
+        "Bytes one user may have in the store; 0: no limit. Beyond it ended sessions go early, and "
+        "no session of that user is hibernated.",
+    )
+    total_quota: Bytes = setting(Bytes(0), "The same for all users together; 0: no limit.")
+    owner_pins: int = setting(3, "Checkpoints that one user may pin; 0: only admins pin.", least=0)
+
+
+@dataclass(frozen=True)
 class Notices:
     """[notice]: How owners and admins are told."""
 
@@ -346,6 +380,7 @@ class Config:
     idle: Idle = field(default_factory=Idle)
     cost: Cost = field(default_factory=Cost)
     limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
     notice: Notices = field(default_factory=Notices)
     logging: Logging = field(default_factory=Logging)
     adopt: list[Adopt] = field(default_factory=list)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_orders
@@ -33,7 +34,8 @@ def orders(tmp_path: Path) -> NodeOrders:
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
-    return NodeOrders(sessions, None, None, Clock())  # type: ignore[arg-type]  # not asked
+    store = DirectoryStore(tmp_path / "store", "lab")
+    return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
 
 
 async def carried_out(orders: NodeOrders, **changes: Any) -> Result:

@@ -1,0 +1,122 @@
+"""A checkpoint as one archive that needs nothing else.
+
+The names in it are those below `<store>/<cluster>/`, so that unpacking it there (tar -x, as root)
+puts it back. Every byte is compared with the manifest on its way.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+from blake3 import blake3
+
+from slurm_reclaim.adapters.store.collection import PACKS, Collection
+from slurm_reclaim.adapters.store.directory import MANIFEST, DirectoryStore, fsync_directory
+from slurm_reclaim.errors import IntegrityError, OperationFailed
+from slurm_reclaim.model.checkpoint import Part
+from slurm_reclaim.model.ids import SessionId
+
+
+class _Hashing(io.RawIOBase):
+    """What is read from it is hashed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+        self.hasher = blake3()
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.hasher.update(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def export(store: DirectoryStore, who: str, id: SessionId, restarts: int, target: Path) -> int:
+    """Write the archive; its bytes. `target` must not exist, and is there only when it is whole
+    and on the disk. Raises IntegrityError naming what is not as it was written, OperationFailed
+    where `target` can't be written, StoreUnavailable."""
+    store.check()
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise OperationFailed(f"{target} can't be written: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write(store, who, id, restarts, file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        # A link and not a rename: it must not take the place of anything.
+        os.link(draft, target)
+        fsync_directory(target.parent)
+        return size
+    except OSError as error:
+        raise OperationFailed(f"{target} can't be written: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(
+    store: DirectoryStore, who: str, id: SessionId, restarts: int, file: io.BufferedWriter
+) -> None:
+    collection = Collection(store, who)
+    with (
+        collection.reading(id),
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        manifest = store.read(id, restarts)
+        place = f"{id.folder}/{restarts}"
+        folders = {place, f"{id.folder}", *([f"{id.folder}/{PACKS}"] if manifest.packs else ())}
+        for part in manifest.parts:
+            folders |= {f"{place}/{parent}" for parent in Path(part.path).parents if parent.name}
+        for name in sorted(folders):
+            _add_folder(tar, name, manifest.created)
+        for shown, path, part in collection.files(id, restarts, manifest):
+            base = id.folder if shown.startswith(f"{PACKS}/") and part in manifest.packs else place
+            _add(tar, f"{base}/{shown}", path, part, manifest.created)
+        # Last, as in the store: an archive that was cut short unpacks to no checkpoint.
+        raw = (store.checkpoint_dir(id, restarts) / MANIFEST).read_bytes()
+        entry = _entry(f"{place}/{MANIFEST}", manifest.created)
+        entry.size = len(raw)
+        tar.addfile(entry, io.BytesIO(raw))
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path, part: Part, at: float) -> None:
+    try:
+        content = _Hashing(path)
+    except OSError as error:
+        raise IntegrityError(f"{part.path} can't be read: {error.strerror}") from error
+    with content:
+        if content.size != part.size:
+            raise IntegrityError(f"{part.path} has {content.size} bytes instead of {part.size}")
+        entry = _entry(name, at)
+        entry.size = part.size
+        tar.addfile(entry, content)
+        if content.hasher.hexdigest() != part.digest:
+            raise IntegrityError(f"{part.path} is not what was written")
+
+
+def _add_folder(tar: tarfile.TarFile, name: str, at: float) -> None:
+    entry = _entry(name, at)
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+    tar.addfile(entry)
+
+
+def _entry(name: str, at: float) -> tarfile.TarInfo:
+    """Root's and private, wherever it is unpacked."""
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.mtime = 0o600, int(at)
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
