@@ -193,6 +193,14 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """One checkpoint with its files."""
+
+    checkpoint: Listed
+    parts: tuple[StoredPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Errand:
     """Work on the store that was asked for, by its number. `done`: it is over, and `error` says
     why it failed ("": it did not)."""

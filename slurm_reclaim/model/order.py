@@ -130,7 +130,8 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node has, for fit and for `reclaim check`."""
+    """What a node has, for fit and for `reclaim check`. `store_orders`: its agent knows the orders
+    about the store."""
 
     arch: str = ""
     kernel: str = ""
@@ -146,6 +147,7 @@ class NodeFacts:
     version: str = ""
     config_digest: str = ""
     memory_total: int = 0
+    store_orders: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from slurm_reclaim.ports import Clock, Journal, NodeNames, Notifier, Scheduler
 from slurm_reclaim.stages.living import Living
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
+from slurm_reclaim.stages.shelf import Shelf
 from slurm_reclaim.stages.view import View
 
 log = logging.getLogger("slurm_reclaim.session")
@@ -50,7 +51,8 @@ class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
     says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
     sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
-    notices on their way, see tell.py; `recorder` is given all samples."""
+    notices on their way, see tell.py; `recorder` is given all samples; `shelf`: the store, see
+    shelf.py."""
 
     scheduler: Scheduler
     journal: Journal
@@ -69,6 +71,7 @@ class Desk:
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
     recorder: Callable[[Session, Sequence[Sample]], None] | None = None
+    shelf: Shelf = field(default_factory=Shelf)
     _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
     _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
 

@@ -312,6 +312,12 @@ def _names(folder: Path) -> list[str]:
         raise StoreUnavailable(f"{folder}: {error.strerror}") from error
 
 
+def session_ids(base: Path) -> list[SessionId]:
+    """Sessions that have a folder below `<store>/<cluster>`."""
+    ids = (_session_id(base.name, name) for name in sorted(_names(base)))
+    return [id for id in ids if id is not None]
+
+
 def _session_id(cluster: str, name: str) -> SessionId | None:
     parts = name.split(".")
     if len(parts) != 3 or not all(part.isdigit() and part.isascii() for part in parts):

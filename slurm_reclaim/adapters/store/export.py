@@ -13,11 +13,39 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from slurm_reclaim.adapters.store.collection import PACKS, Collection
+from slurm_reclaim.adapters.store.collection import PACKS, Collection, session_ids
 from slurm_reclaim.adapters.store.directory import MANIFEST, DirectoryStore, fsync_directory
-from slurm_reclaim.errors import IntegrityError, OperationFailed
+from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed
+from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import Part
-from slurm_reclaim.model.ids import SessionId
+from slurm_reclaim.model.ids import SessionId, parse_session_id
+
+
+def find(root: Path, ref: CheckpointRef, cluster: str = "") -> tuple[SessionId, int]:
+    """The checkpoint that `ref` names, in the store that this host mounts: of the newest session
+    of that job, of the cluster where there are several. Raises NotManaged, BadRequest,
+    StoreUnavailable."""
+    DirectoryStore(root, cluster or "any").check()
+    if ref.session:
+        ids = [parse_session_id(ref.session)]
+    else:
+        clusters = [cluster] if cluster else sorted(p.name for p in root.iterdir() if p.is_dir())
+        every = (id for name in clusters for id in session_ids(root / name))
+        ids = [id for id in every if id.job_id == ref.job_id]
+    found = [(id, DirectoryStore(root, id.cluster).committed(id)) for id in ids]
+    found = [(id, numbers) for id, numbers in found if numbers]
+    if not found:
+        raise NotManaged(
+            f"there is no checkpoint of {ref.session or f'job {ref.job_id}'} in {root}"
+        )
+    if len({id.cluster for id, _ in found}) > 1:
+        names = ", ".join(str(id) for id, _ in found)
+        raise BadRequest(f"there are several: {names}", hint="name the session in full")
+    id, numbers = max(found, key=lambda each: each[0].submitted)
+    restarts = max(numbers) if ref.restarts < 0 else ref.restarts
+    if restarts not in numbers:
+        raise NotManaged(f"{id} has no checkpoint {restarts}; it has {numbers}")
+    return id, restarts
 
 
 class _Hashing(io.RawIOBase):
