@@ -10,14 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.transport.wire import encode
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.errors import BadRequest, IntegrityError, Refused
+from slurm_reclaim.errors import BadRequest, IntegrityError, OperationFailed, Refused
 from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
 from slurm_reclaim.ports import Clock
 
 log = logging.getLogger(__name__)
+
+# Of a report, whose refusal would make the agent a silent one.
+MOST_BYTES = 8 << 20
+MOST_NAMES = 1000
 
 
 class NodeStoreOrders:
@@ -48,9 +53,10 @@ class NodeStoreOrders:
                 # In the loop, where sessions come and go.
                 self._refuse_living(task)
             answer = await loop.run_in_executor(thread, work[order.verb], task)
+            _see_that_it_fits(answer)
         except Refused as refusal:
             return self._result(order, Outcome.REFUSED, refusal.message)
-        except IntegrityError as error:
+        except (IntegrityError, OperationFailed) as error:
             return self._result(order, Outcome.FAILED, error.message)
         return self._result(order, Outcome.DONE, order.reason, answer)
 
@@ -64,7 +70,9 @@ class NodeStoreOrders:
 
     def _verify(self, task: StoreTask) -> StoreAnswer:
         (restarts,) = task.restarts
-        return StoreAnswer(differs=tuple(self._collection.verify(self._id(task), restarts)))
+        differs = self._collection.verify(self._id(task), restarts)
+        more = [f"and {len(differs) - MOST_NAMES} more"] if len(differs) > MOST_NAMES else []
+        return StoreAnswer(differs=(*differs[:MOST_NAMES], *more))
 
     def _expire(self, task: StoreTask) -> StoreAnswer:
         freed = self._collection.expire(self._id(task), task.restarts, ended=task.ended)
@@ -100,3 +108,9 @@ class NodeStoreOrders:
             at=self._clock.now(),
             store=answer or StoreAnswer(),
         )
+
+
+def _see_that_it_fits(answer: StoreAnswer) -> None:
+    """Raises OperationFailed for one that no report could carry."""
+    if (size := len(encode(answer))) > MOST_BYTES:
+        raise OperationFailed(f"the answer is too large for a report: {size} bytes")

@@ -40,6 +40,7 @@ async def cycle(desk: Desk) -> Plan | None:
     if why := standing.doubt(desk):
         log.warning("nothing is expired: %s", why)
         return None
+    _alarm(desk)
     plan = await standing.planned(desk)
     if desk.settings.config.mode != "prod":
         return plan
@@ -63,6 +64,26 @@ async def _safely(name: str, work: Awaitable[object]) -> None:
         log.warning("retention session=%s: %s", name, error.message)
 
 
+def _alarm(desk: Desk) -> None:
+    """Sessions that sleep and whose image is not there, or can't be read: said at once, and not
+    when their owner comes back."""
+    looked = desk.shelf.at
+    for session in list(desk.sessions.values()):
+        if session.state is not State.HIBERNATED or session.checkpoint < 0:
+            continue
+        if session.since >= looked:
+            continue  # younger than what was seen
+        stored = desk.shelf.sessions.get(str(session.id))
+        found = (
+            [c for c in stored.checkpoints if c.restarts == session.checkpoint] if stored else []
+        )
+        if not found:
+            reason = f"checkpoint {session.checkpoint} is not in the store"
+            desk.note(session.id, "checkpoint-missing", reason)
+        elif found[0].problem:
+            desk.note(session.id, "checkpoint-unreadable", found[0].problem)
+
+
 # -- deleting ------------------------------------------------------------------------------------
 
 
@@ -75,7 +96,7 @@ async def expire(desk: Desk, expiry: Expiry) -> StoreAnswer:
     result = await shelf.ask(desk, Verb.EXPIRE, task, expiry.reason)
     answer = result.store or StoreAnswer()
     _note(desk, id, expiry, answer)
-    desk.shelf.sessions.pop(expiry.session, None)
+    desk.shelf.at = 0.0  # it is not as it was seen
     return answer
 
 

@@ -62,14 +62,14 @@ def chosen(desk: Desk) -> str:
     return min(found)[1]
 
 
-async def refresh(desk: Desk) -> Shelf:
-    """Look through the store. Raises AgentUnavailable, OperationFailed; the old catalogue stays
-    then."""
+async def refresh(desk: Desk, age: float = 0.0) -> Shelf:
+    """Look through the store, unless that was done within the last `age` seconds. Raises
+    AgentUnavailable, OperationFailed; the old catalogue stays then."""
     shelf = desk.shelf
     asked = desk.clock.now()
     async with shelf.looking:
-        if shelf.at >= asked:
-            return shelf  # somebody else looked while we waited
+        if shelf.at >= asked - age:
+            return shelf  # perhaps somebody else looked while we waited
         at, node, after = desk.clock.now(), chosen(desk), ""
         found: dict[str, StoredSession] = {}
         for _ in range(_MOST_PAGES):

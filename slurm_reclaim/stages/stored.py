@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 MOST_ERRANDS = 50
 LONGEST_REASON = 200  # characters
+# A catalogue as old as this is shown as it is: people may ask as often as they like.
+FRESH = 3.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Found:
 async def listing(desk: Desk, caller: Caller) -> Listing:
     """Raises AgentUnavailable where nobody has ever looked; else what is known, with its age."""
     try:
-        await shelf.refresh(desk)
+        await shelf.refresh(desk, FRESH)
     except AgentUnavailable:
         if not desk.shelf.at:
             raise
@@ -137,8 +139,11 @@ async def show(desk: Desk, caller: Caller, text: str) -> Shown:
 async def _find(desk: Desk, caller: Caller, text: str) -> Found:
     """Raises BadRequest, NotManaged, NotPermitted, AgentUnavailable."""
     ref = parse_checkpoint_ref(text)
-    await shelf.refresh(desk)
+    await shelf.refresh(desk, FRESH)
     stored = _newest_session(desk, ref)
+    if stored is None or ref.restarts not in (-1, *(c.restarts for c in stored.checkpoints)):
+        await shelf.refresh(desk)
+        stored = _newest_session(desk, ref)
     if stored is None:
         raise NotManaged(
             f"there is no checkpoint of {ref.session or f'job {ref.job_id}'} in the store",

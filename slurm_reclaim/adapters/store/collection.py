@@ -42,7 +42,7 @@ STAGING = ".staging"
 READING = ".reading-"
 # A reader that has not said for this long that it still reads is taken for dead.
 LEASE = 6 * 3600.0  # seconds
-# A page of the catalogue: so many checkpoints and packs, so that a report can carry it.
+# A page of the catalogue: so many checkpoints and names of packs, so that a report can carry it.
 PAGE = 20_000
 
 
@@ -71,7 +71,7 @@ class Collection:
             if count >= most:
                 return found, last
             session = self.stored(id, staged.get(name, ()))
-            count += 1 + len(session.checkpoints) + len(session.packs)
+            count += 1 + len(session.packs) + sum(1 + len(c.packs) for c in session.checkpoints)
             last = name
             if session.checkpoints or session.packs or session.leftovers:
                 found.append(session)
