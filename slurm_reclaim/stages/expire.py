@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 # Deletions in one pass: the next one takes up the rest, with a fresh look at everything.
 MOST = 500
+# An owner who could not be told is told again after this share of retention.notice: not at every
+# pass, since a channel that does not count may have delivered it.
+AGAIN = 1 / 14
 
 
 async def cycle(desk: Desk) -> Plan | None:
@@ -144,9 +147,13 @@ def _note(desk: Desk, id: SessionId, expiry: Expiry, answer: StoreAnswer) -> Non
 
 async def _notify(desk: Desk, notify: Notify) -> None:
     """Only a delivery that is confirmed counts; without one the session is kept, and it is tried
-    again at the next pass."""
-    id = parse_session_id(notify.session)
+    again some time later."""
+    id, now = parse_session_id(notify.session), desk.clock.now()
     session = desk.sessions.get(id)
+    pause = desk.settings.config.retention.notice * AGAIN
+    if now - desk.shelf.told.get(notify.session, 0.0) < pause:
+        return
+    desk.shelf.told[notify.session] = now
     if session is None or session.state is not State.HIBERNATED or desk.notifier is None:
         return
     since = session.since

@@ -40,6 +40,7 @@ class Shelf:
     wanted: dict[str, asyncio.Future[Result]] = field(default_factory=dict)
     errands: dict[str, Errand] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    told: dict[str, float] = field(default_factory=dict)
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
