@@ -185,6 +185,8 @@ class DirectoryStore:
             manifest = describe(contents)
             new = contents.packs[-1]
             self._check_sizes(staged.folder, [*contents.parts, new])
+            # What it shares is still there: S1 must not hang on the collector's care alone.
+            self._check_sizes(self._packs(session), contents.packs[:-1])
             self._write_manifest(staged.folder, msgspec.json.encode(manifest))
             (staged.folder / new.path).rename(self._packs(session) / new.path)
             fsync_directory(self._packs(session))
@@ -303,7 +305,7 @@ class DirectoryStore:
                 for name in index.packs:
                     if name not in packs:
                         raise IntegrityError(f"the manifest does not name the pack {name}")
-                    readers.append(self._reader(session, packs[name]))
+                    readers.append(self.reader(session, packs[name]))
                 for stream in index.streams:
                     for _ in blocks.read(stream, readers):
                         pass
@@ -312,7 +314,8 @@ class DirectoryStore:
                     reader.close()
         return manifest
 
-    def _reader(self, session: SessionId, pack: Part) -> PackReader:
+    def reader(self, session: SessionId, pack: Part) -> PackReader:
+        """One pack, to be closed. Raises IntegrityError."""
         try:
             return PackReader(self._packs(session) / pack.path, pack, FrameCodec())
         except FileNotFoundError:
