@@ -188,7 +188,6 @@ def export(app: App, checkpoint: str, file: Path) -> None:
     <store>/<cluster> it is a checkpoint again.
     """
     from slurm_reclaim.adapters.store import export as archive
-    from slurm_reclaim.adapters.store.directory import DirectoryStore
 
     if os.geteuid() != 0:
         raise NotPermitted("only root may export checkpoints: they hold the memory of a user")
@@ -196,7 +195,7 @@ def export(app: App, checkpoint: str, file: Path) -> None:
     root, ref = Path(config.store.path), parse_checkpoint_ref(checkpoint)
     id, restarts = archive.find(root, ref, config.slurm.cluster)
     who = f"export-{os.uname().nodename}-{os.getpid()}"
-    size = archive.export(DirectoryStore(root, id.cluster), who, id, restarts, file)
+    size = archive.export(archive.opened(root, id.cluster), who, id, restarts, file)
     if app.output.json:
         app.output.value({"checkpoint": f"{id}/{restarts}", "file": str(file), "bytes": size})
         return

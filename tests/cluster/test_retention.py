@@ -203,12 +203,12 @@ def test_verify_names_what_differs(lab, counter, slow):
     assert "every byte" in reclaim(lab, "verify", str(job.job)).stdout
     assert reclaim(lab, "verify", str(job.job), user="alice", check=False).returncode == 26
     parts = json.loads(reclaim(lab, "show", str(job.job), "--json", user="alice").stdout)["parts"]
-    victim = next(part["path"] for part in parts if part["path"].startswith("images/core-"))
-    place = f"{STORE}/*/{job.job}.*/0/{victim}"
+    victim = next(part["path"] for part in parts if part["path"].startswith("packs/"))
+    place = f"{STORE}/*/{job.job}.*/{victim}"
     lab.exec("n1", "sh", "-c", f"printf x | dd of=$(echo {place}) bs=1 seek=9 conv=notrunc")
     spoiled = reclaim(lab, "verify", str(job.job), check=False)
     assert spoiled.returncode == 50
-    assert f"{victim} is not what was written" in spoiled.stderr
+    assert f"of {victim.removeprefix('packs/')} is not what was written" in spoiled.stderr
 
 
 def test_an_export_is_a_checkpoint_again(lab, counter, slow):

@@ -13,18 +13,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
+from collections.abc import Callable, Iterator
 from collections.abc import Collection as Some
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from slurm_reclaim.adapters.store.directory import (
-    MANIFEST,
-    DirectoryStore,
-    digest,
-    fsync_directory,
-)
+from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import fsync_directory, read_part
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
     Pack,
@@ -33,13 +28,14 @@ from slurm_reclaim.model.catalogue import (
     StoredSession,
     is_older,
 )
-from slurm_reclaim.model.checkpoint import Manifest, Part
+from slurm_reclaim.model.checkpoint import Part
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.retention import EXPIRED
 
-PACKS = "packs"
-STAGING = ".staging"
 READING = ".reading-"
+# A checkpoint that is being made, and one whose place is being taken (directory.py).
+STAGING = ".staging-"
+REPLACED = ".replaced-"
 # A reader that has not said for this long that it still reads is taken for dead.
 LEASE = 6 * 3600.0  # seconds
 # A page of the catalogue: so many checkpoints and names of packs, so that a report can carry it.
@@ -60,30 +56,28 @@ class Collection:
         """The sessions whose folder's name follows `after`, in order of these names, about `most`
         checkpoints and packs of them; and the name to go on after ("": these were the last)."""
         self._store.check()
-        staged = self._staged()
         found: list[StoredSession] = []
         count, last = 0, after
-        names = sorted({*_names(self._store.base), *staged})
-        for name in names:
+        for name in sorted(_names(self._store.base)):
             id = _session_id(self._store.base.name, name)
             if id is None or name <= after:
                 continue
             if count >= most:
                 return found, last
-            session = self.stored(id, staged.get(name, ()))
+            session = self.stored(id)
             count += 1 + len(session.packs) + sum(1 + len(c.packs) for c in session.checkpoints)
             last = name
             if session.checkpoints or session.packs or session.leftovers:
                 found.append(session)
         return found, ""
 
-    def stored(self, id: SessionId, staged: Some[Path] = ()) -> StoredSession:
+    def stored(self, id: SessionId) -> StoredSession:
         folder = self._store.session_dir(id)
-        numbers, left = [], list(staged)
+        numbers, left = [], []
         for name in sorted(_names(folder)):
             if name.isdigit() and (folder / name / MANIFEST).exists():
                 numbers.append(int(name))
-            elif name.isdigit() or name.startswith(EXPIRED):
+            elif name.isdigit() or name.startswith((EXPIRED, STAGING, REPLACED)):
                 left.append(folder / name)
         return StoredSession(
             session=str(id),
@@ -102,28 +96,20 @@ class Collection:
         return StoredCheckpoint(
             restarts=restarts,
             created=manifest.created,
-            bytes=sum(part.size for part in manifest.parts),
-            packs=tuple(sorted(_pack_name(part) for part in manifest.packs)),
+            bytes=sum(part.size for part in manifest.contents.parts),
+            packs=tuple(sorted(part.path for part in manifest.packs)),
             user=manifest.user,
             node=manifest.node,
             reason=manifest.reason,
         )
 
-    def _staged(self) -> dict[str, list[Path]]:
-        """What lies in the staging directory, by the name of the session's folder."""
-        found: dict[str, list[Path]] = {}
-        place = self._store.base / STAGING
-        for name in _names(place):
-            found.setdefault(name.rpartition(".")[0], []).append(place / name)
-        return found
-
     def parts(self, id: SessionId, restarts: int) -> list[StoredPart]:
         """The files of a checkpoint, packs last. IntegrityError where there is none."""
         manifest = self._store.read(id, restarts)
         others = {n: set(p) for n, p in self._needed(id).items() if n != restarts and p is not None}
-        found = [StoredPart(part.path, part.size) for part in manifest.parts]
+        found = [StoredPart(part.path, part.size) for part in manifest.contents.parts]
         for part in manifest.packs:
-            name = _pack_name(part)
+            name = part.path
             also = tuple(sorted(n for n, packs in others.items() if name in packs))
             found.append(StoredPart(f"{PACKS}/{name}", part.size, also))
         return found
@@ -134,7 +120,7 @@ class Collection:
         for number in self._store.committed(id):
             try:
                 manifest = self._store.read(id, number)
-                needed[number] = [_pack_name(part) for part in manifest.packs]
+                needed[number] = [part.path for part in manifest.packs]
             except IntegrityError:
                 needed[number] = None
         return needed
@@ -148,22 +134,19 @@ class Collection:
             manifest = self._store.read(id, restarts)
             folder = self._store.checkpoint_dir(id, restarts)
             differs = []
-            for shown, path, part in self.files(id, restarts, manifest):
-                if problem := _difference(path, part):
-                    differs.append(f"{shown} {problem}")
-            known = {part.path for part in manifest.parts} | {MANIFEST}
+            for part in manifest.contents.parts:
+                if problem := difference(lambda p=part: read_part(folder, p)):  # type: ignore[misc]
+                    differs.append(problem)
+            for part in manifest.packs:
+                if problem := difference(lambda p=part: self.check_pack(id, p)):  # type: ignore[misc]
+                    differs.append(problem)
+            known = {part.path for part in manifest.contents.parts} | {MANIFEST}
             return differs + [f"{name} is not in the manifest" for name in _extra(folder, known)]
 
-    def files(
-        self, id: SessionId, restarts: int, manifest: Manifest
-    ) -> Iterator[tuple[str, Path, Part]]:
-        """(name for people, path, part) of every file that the checkpoint needs."""
-        folder = self._store.checkpoint_dir(id, restarts)
-        for part in manifest.parts:
-            yield part.path, folder / part.path, part
-        for part in manifest.packs:
-            name = _pack_name(part)
-            yield f"{PACKS}/{name}", self._store.session_dir(id) / PACKS / name, part
+    def check_pack(self, id: SessionId, part: Part) -> None:
+        """Read all of it. Raises IntegrityError, OSError."""
+        with closing(self._store.reader(id, part)) as reader:
+            reader.verify()
 
     @contextmanager
     def reading(self, id: SessionId) -> Iterator[None]:
@@ -190,7 +173,7 @@ class Collection:
         with _answering(self._store.root):
             folder = self._store.session_dir(id)
             if not folder.is_dir():
-                return self._drop_staged(id) if ended else 0
+                return 0
             self._refuse(id, folder, restarts, ended)
             moved = self._set_aside(folder, restarts)
             if reader := self._reader(folder):
@@ -200,7 +183,7 @@ class Collection:
             freed = sum(self._drop(folder / name) for name in _names(folder) if _aside(name))
             committed = self._store.committed(id)
             if ended and not committed:
-                freed += self._drop_rest(folder) + self._drop_staged(id)
+                freed += self._drop_rest(folder)
             elif committed:
                 freed += self._drop_packs(id, folder)
             return freed
@@ -232,6 +215,9 @@ class Collection:
         moved = []
         for number in sorted(restarts):
             aside = folder / f"{EXPIRED}{number}"
+            if (folder / str(number)).is_dir() and (folder / f"{REPLACED}{number}").is_dir():
+                # Else it would take the place again.
+                self._drop(folder / f"{REPLACED}{number}")
             with suppress(FileNotFoundError):
                 if (folder / str(number)).is_dir() and aside.exists():
                     # Left by a deletion of an earlier checkpoint of this number.
@@ -287,9 +273,6 @@ class Collection:
         fsync_directory(folder.parent)
         return freed
 
-    def _drop_staged(self, id: SessionId) -> int:
-        return sum(map(self._drop, self._staged().get(id.folder, ())))
-
 
 # -- the file system -----------------------------------------------------------------------------
 
@@ -335,10 +318,6 @@ def _put_back(folder: Path, numbers: Some[int]) -> None:
     fsync_directory(folder)
 
 
-def _pack_name(part: Part) -> str:
-    return part.path.rpartition("/")[2]
-
-
 def _packs(folder: Path) -> Iterator[Pack]:
     for name in sorted(_names(folder)):
         with suppress(OSError):
@@ -371,17 +350,14 @@ def _extra(folder: Path, known: Some[str]) -> list[str]:
     return sorted(name for name in found if name not in known)
 
 
-def _difference(path: Path, part: Part) -> str:
-    """What is wrong with a file, as the end of a sentence; "" where nothing is."""
+def difference(read: Callable[[], object]) -> str:
+    """What is wrong with a file, as a sentence that names it; "" where nothing is."""
     try:
-        facts = os.lstat(path)
-        if not stat.S_ISREG(facts.st_mode):
-            return "is no plain file"
-        if facts.st_size != part.size:
-            return f"has {facts.st_size} bytes instead of {part.size}"
-        return "" if digest(path) == part.digest else "is not what was written"
-    except FileNotFoundError:
-        return "is missing"
+        read()
+    except IntegrityError as error:
+        return error.message
     except OSError as error:
         # A disk that gives no answer for one file says something about that file.
-        return f"can't be read: {error.strerror}"
+        name = os.path.basename(str(error.filename or "a file"))
+        return f"{name} can't be read: {error.strerror}"
+    return ""

@@ -13,26 +13,32 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from slurm_reclaim.adapters.store.collection import PACKS, Collection, session_ids
-from slurm_reclaim.adapters.store.directory import MANIFEST, DirectoryStore, fsync_directory
+from slurm_reclaim.adapters.store.collection import Collection, difference, session_ids
+from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import fsync_directory
 from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed
 from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import Part
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 
 
+def opened(root: Path, cluster: str) -> DirectoryStore:
+    """A store that is only read."""
+    return DirectoryStore(root, cluster, Path("/nonexistent"))
+
+
 def find(root: Path, ref: CheckpointRef, cluster: str = "") -> tuple[SessionId, int]:
     """The checkpoint that `ref` names, in the store that this host mounts: of the newest session
     of that job, of the cluster where there are several. Raises NotManaged, BadRequest,
     StoreUnavailable."""
-    DirectoryStore(root, cluster or "any").check()
+    opened(root, cluster or "any").check()
     if ref.session:
         ids = [parse_session_id(ref.session)]
     else:
         clusters = [cluster] if cluster else sorted(p.name for p in root.iterdir() if p.is_dir())
         every = (id for name in clusters for id in session_ids(root / name))
         ids = [id for id in every if id.job_id == ref.job_id]
-    found = [(id, DirectoryStore(root, id.cluster).committed(id)) for id in ids]
+    found = [(id, opened(root, id.cluster).committed(id)) for id in ids]
     found = [(id, numbers) for id, numbers in found if numbers]
     if not found:
         raise NotManaged(
@@ -106,13 +112,20 @@ def _write(
         manifest = store.read(id, restarts)
         place = f"{id.folder}/{restarts}"
         folders = {place, f"{id.folder}", *([f"{id.folder}/{PACKS}"] if manifest.packs else ())}
-        for part in manifest.parts:
+        for part in manifest.contents.parts:
             folders |= {f"{place}/{parent}" for parent in Path(part.path).parents if parent.name}
         for name in sorted(folders):
             _add_folder(tar, name, manifest.created)
-        for shown, path, part in collection.files(id, restarts, manifest):
-            base = id.folder if shown.startswith(f"{PACKS}/") and part in manifest.packs else place
-            _add(tar, f"{base}/{shown}", path, part, manifest.created)
+        for part in manifest.contents.parts:
+            path = store.checkpoint_dir(id, restarts) / part.path
+            _add(tar, f"{place}/{part.path}", path, part, manifest.created, hashed=True)
+        for part in manifest.packs:
+            # Its digest is that of its table, which holds those of all that is in it.
+            if problem := difference(lambda p=part: collection.check_pack(id, p)):  # type: ignore[misc]
+                raise IntegrityError(problem)
+            path = store.session_dir(id) / PACKS / part.path
+            name = f"{id.folder}/{PACKS}/{part.path}"
+            _add(tar, name, path, part, manifest.created, hashed=False)
         # Last, as in the store: an archive that was cut short unpacks to no checkpoint.
         raw = (store.checkpoint_dir(id, restarts) / MANIFEST).read_bytes()
         entry = _entry(f"{place}/{MANIFEST}", manifest.created)
@@ -120,7 +133,9 @@ def _write(
         tar.addfile(entry, io.BytesIO(raw))
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path, part: Part, at: float) -> None:
+def _add(
+    tar: tarfile.TarFile, name: str, path: Path, part: Part, at: float, *, hashed: bool
+) -> None:
     try:
         content = _Hashing(path)
     except OSError as error:
@@ -131,7 +146,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, part: Part, at: float) -> 
         entry = _entry(name, at)
         entry.size = part.size
         tar.addfile(entry, content)
-        if content.hasher.hexdigest() != part.digest:
+        if hashed and content.hasher.hexdigest() != part.digest:
             raise IntegrityError(f"{part.path} is not what was written")
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from slurm_reclaim.adapters.store import collection as module
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.export import export
 from slurm_reclaim.errors import IntegrityError, OperationFailed, StoreUnavailable, WrongState
+from slurm_reclaim.model.checkpoint import Contents, Manifest, Part
 from slurm_reclaim.model.ids import SessionId
-from tests.parts.store.stored import ID, commit, new_store
+from tests.parts.store.stored import ID, commit, make_pack, new_store
 
 OTHER = SessionId("lab", 8, 2002, 1000)
 
@@ -40,6 +44,13 @@ def three(store: DirectoryStore) -> None:
     commit(store, 0, ["0-1.pack"], id=OTHER)
 
 
+def staged(store: DirectoryStore, id: SessionId, restarts: int) -> None:
+    """What a dump leaves that was killed."""
+    place = store.session_dir(id) / f".staging-{restarts}"
+    place.mkdir()
+    (place / f"{restarts}-9.pack").write_text("half")
+
+
 def packs(store: DirectoryStore, id: SessionId = ID) -> list[str]:
     return sorted(os.listdir(store.session_dir(id) / "packs"))
 
@@ -49,7 +60,7 @@ def test_the_catalogue_shows_what_is_there_and_what_it_shares(
 ) -> None:
     three(store)
     (store.base / "not ours").mkdir()
-    store.stage(OTHER, 1).joinpath("pages-1.img").write_text("half")
+    staged(store, OTHER, 1)
     (mine, other), after = collection.catalogue()
     assert (mine.session, after) == (str(ID), "")
     assert [c.restarts for c in mine.checkpoints] == [0, 1, 2]
@@ -57,7 +68,7 @@ def test_the_catalogue_shows_what_is_there_and_what_it_shares(
     sizes = {pack.name: pack.size for pack in mine.packs}
     assert mine.alone(1) == mine.checkpoints[1].bytes + sizes["1-1.pack"]
     assert mine.bytes == sum(c.bytes for c in mine.checkpoints) + sum(sizes.values())
-    assert other.leftovers == ("8.2002.1000.1",)
+    assert other.leftovers == (".staging-1",)
     assert other.leftover_bytes == 4
     (_, _, shared, own) = collection.parts(ID, 1)
     assert (shared.path, shared.also, own.also) == ("packs/0-1.pack", (0, 2), ())
@@ -128,12 +139,11 @@ def test_the_newest_of_a_session_that_lives_is_refused(
 def test_of_an_ended_session_nothing_is_left(store: DirectoryStore, collection: Collection) -> None:
     three(store)
     (store.checkpoint_dir(ID, 3) / "images").mkdir(parents=True)
-    store.stage(ID, 4)
+    staged(store, ID, 4)
     collection.expire(ID, [0, 1], ended=True)
     assert store.committed(ID) == [2], "only what was named"
     collection.expire(ID, [2], ended=True)
     assert not store.session_dir(ID).exists()
-    assert os.listdir(store.base / ".staging") == []
     assert collection.verify(OTHER, 0) == []
     assert collection.expire(ID, [2], ended=True) == 0
 
@@ -172,15 +182,69 @@ def test_a_reader_that_comes_in_the_last_moment_finds_its_checkpoint(
     assert [collection.verify(ID, n) for n in store.committed(ID)] == [[], [], []]
 
 
+class Staged:
+    """A dump that has written all it had to."""
+
+    def __init__(self, store: DirectoryStore, restarts: int, shared: Part) -> None:
+        self.folder = store.session_dir(ID) / f".staging-{restarts}"
+        self.folder.mkdir()
+        (self.folder / "index").write_text("index")
+        self._new = make_pack(self.folder / f"{restarts}-7.pack")
+        index = Part("index", 5, blake3(b"index").hexdigest())
+        self._contents = Contents((index,), (shared, self._new), 1, 4096, 0)
+
+    def finish(self) -> Contents:
+        return self._contents
+
+
+def test_a_commit_looks_for_what_it_shares(store: DirectoryStore, collection: Collection) -> None:
+    """Whatever took it away meanwhile: the session is not its image then."""
+    three(store)
+    manifest = store.read(ID, 2)
+    shared = manifest.packs[0]
+
+    def describe(contents: Contents) -> Manifest:
+        return replace(manifest, restarts=3, contents=contents)
+
+    (store.session_dir(ID) / "packs" / shared.path).rename(store.root / "away")
+    with pytest.raises(StoreUnavailable):
+        store.commit(Staged(store, 3, shared), ID, 3, describe)  # type: ignore[arg-type]
+    assert store.committed(ID) == [0, 1, 2]
+    (store.root / "away").rename(store.session_dir(ID) / "packs" / shared.path)
+    shutil.rmtree(store.session_dir(ID) / ".staging-3")
+    store.commit(Staged(store, 3, shared), ID, 3, describe)  # type: ignore[arg-type]
+    assert collection.verify(ID, 3) == []
+
+
+def test_what_made_room_for_a_newer_one_does_not_come_back(
+    store: DirectoryStore, collection: Collection
+) -> None:
+    """A session that was restored in place is saved under the number it had; here the agent died
+    before it could remove the older one."""
+    three(store)
+    shutil.copytree(store.checkpoint_dir(ID, 1), store.session_dir(ID) / ".replaced-1")
+    collection.expire(ID, [0, 1], ended=False)
+    assert store.committed(ID) == [2]
+
+
+def flip(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda p: p.joinpath("2/files.tar").unlink(), "files.tar is missing"),
-        (lambda p: p.joinpath("2/files.tar").write_text("tar 3"), "files.tar is not what was"),
-        (lambda p: p.joinpath("packs/2-1.pack").write_text(""), "packs/2-1.pack has 0 bytes"),
-        (lambda p: p.joinpath("2/more").write_text(""), "more is not in the manifest"),
+        (lambda p: p.joinpath("2/index").unlink(), "index is missing"),
+        (lambda p: p.joinpath("2/index").write_text("index 3"), "index is not what was"),
+        (lambda p: p.joinpath("packs/2-1.pack").unlink(), "2-1.pack is missing"),
+        (lambda p: p.joinpath("packs/2-1.pack").write_text(""), "2-1.pack has 0 bytes"),
+        (lambda p: flip(p / "packs/2-1.pack", 3), "frame 0 of 2-1.pack is not what was"),
+        (lambda p: flip(p / "packs/2-1.pack", -40), "the table of 2-1.pack is not what was"),
+        (lambda p: p.joinpath("2/stray").write_text(""), "stray is not in the manifest"),
         (lambda p: (p.joinpath("packs/0-1.pack").unlink(),
-                    p.joinpath("packs/0-1.pack").symlink_to("0-2.pack")), "is no plain file"),
+                    p.joinpath("packs/0-1.pack").symlink_to("0-2.pack")), "0-1.pack can't be read"),
     ],
 )  # fmt: skip
 def test_what_differs_is_named(
@@ -190,9 +254,9 @@ def test_what_differs_is_named(
     spoil(store.session_dir(ID))
     (found,) = collection.verify(ID, 2)
     assert says in found
-    with pytest.raises(IntegrityError) if "more" not in says else _nothing():
+    with pytest.raises(IntegrityError) if "stray" not in says else _nothing():
         export(store, "n1", ID, 2, tmp_path / "a.tar")
-    if "more" not in says:
+    if "stray" not in says:
         assert list(tmp_path.glob("*.tar*")) + list(tmp_path.glob(".*part")) == []
 
 
@@ -271,7 +335,7 @@ def test_dying_anywhere_loses_nothing_and_is_taken_up(
         place.mkdir()
         store = new_store(place)
         three(store)
-        store.stage(ID, 3)
+        staged(store, ID, 3)
         collection = Collection(store, "n1")
         died = dies_at(number, lambda: collection.expire(ID, going, ended=ended))  # noqa: B023
         for restarts in store.committed(ID):

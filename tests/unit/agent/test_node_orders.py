@@ -34,7 +34,7 @@ def orders(tmp_path: Path) -> NodeOrders:
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
-    store = DirectoryStore(tmp_path / "store", "lab")
+    store = DirectoryStore(tmp_path / "store", "lab", tmp_path / "work")
     return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
 
 
