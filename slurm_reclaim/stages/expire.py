@@ -53,6 +53,9 @@ async def cycle(desk: Desk) -> Plan | None:
         await _safely(name, _retire(desk, name))
     for expiry in plan.expiries[:MOST]:
         await _safely(expiry.session, expire(desk, expiry))
+    if plan.expiries:
+        # Quotas go by what is there now.
+        await shelf.refresh(desk)
     return plan
 
 

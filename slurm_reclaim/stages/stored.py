@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -295,7 +296,15 @@ async def expire_now(desk: Desk, caller: Caller, text: str) -> Errand:
         raise Refused(f"{name} is {known.standing.value}")
     ended = known.standing in (Standing.ENDED, Standing.ORPHAN)
     expiry = Expiry(name, (restarts,), ended, f"asked by {caller}")
-    return _begin(desk, expire.expire(desk, expiry))
+    return _begin(desk, _expire(desk, expiry))
+
+
+async def _expire(desk: Desk, expiry: Expiry) -> StoreAnswer:
+    answer = await expire.expire(desk, expiry)
+    with suppress(ReclaimError):
+        # Quotas go by what is there now.
+        await shelf.refresh(desk)
+    return answer
 
 
 def _begin(desk: Desk, work: Coroutine[Any, Any, StoreAnswer]) -> Errand:
