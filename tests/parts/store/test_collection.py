@@ -7,6 +7,7 @@ import shutil
 import signal
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,35 @@ def test_dying_anywhere_loses_nothing_and_is_taken_up(
             break
         points += 1
     assert points >= 15
+
+
+@pytest.mark.parametrize(("going", "ended", "left"), [((0, 1), False, [2]), ((0, 1, 2), True, [])])
+def test_two_collectors_at_once(
+    tmp_path: Path, going: tuple[int, ...], ended: bool, left: list[int]
+) -> None:
+    """Each may find the other's work half done and say so, but nothing that stays is touched, and
+    one more look ends it."""
+    for number in range(15):
+        place = tmp_path / str(number)
+        place.mkdir()
+        store = new_store(place)
+        three(store)
+        children = []
+        for who in ("n1", "n2", "n3"):
+            child = os.fork()
+            if not child:
+                with suppress(StoreUnavailable):
+                    Collection(store, who).expire(ID, going, ended=ended)
+                os._exit(0)
+            children.append(child)
+        for child in children:
+            assert os.waitpid(child, 0)[1] == 0
+        collection = Collection(store, "n4")
+        collection.expire(ID, going, ended=ended)
+        assert store.committed(ID) == left
+        assert [collection.verify(ID, n) for n in left] == [[] for _ in left]
+        assert collection.verify(OTHER, 0) == []
+        assert store.session_dir(ID).exists() is bool(left)
 
 
 def test_an_expired_checkpoint_is_never_half_of_one(tmp_path: Path) -> None:
