@@ -47,6 +47,15 @@ def forgetful(lab: Lab) -> Iterator[None]:
     set_age(2, 300)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unpinned(lab: Lab) -> None:
+    """A run that failed may have left pins, and an owner may have one only."""
+    done = lab.exec("ctl", "reclaim", "checkpoints", "list", "--json", check=False)
+    for each in json.loads(done.stdout).get("checkpoints", []):
+        if each["pins"]:
+            reclaim(lab, "unpin", f"{each['session']}/{each['restarts']}", check=False)
+
+
 def retention(
     lab: Lab,
     mode: str = "prod",
