@@ -75,6 +75,19 @@ class NodeNames(Protocol):
     def expand(self, text: str) -> tuple[str, ...]: ...
 
 
+class Hosts(Protocol):
+    """Names of hosts and the addresses behind them."""
+
+    async def addresses(self, names: Sequence[str], *, again: bool = False) -> frozenset[str]:
+        """Every address that any of these names, or addresses, stands for; a name that is unknown
+        has none. Answers are kept for some minutes, with `again` for some seconds only."""
+        ...
+
+    async def ours(self, address: str) -> bool:
+        """Whether it is an address of this very host."""
+        ...
+
+
 class Journal(Protocol):
     """Sessions, events and intents, durable before the call returns (S7)."""
 
@@ -116,9 +129,11 @@ class Journal(Protocol):
 
     def recall(self, name: str) -> str: ...
 
-    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
-        """Store what sessions are judged by, all in one transaction; what is there of others
-        goes."""
+    def keep_evidence(
+        self, changed: Mapping[SessionId, Evidence], gone: Collection[SessionId]
+    ) -> None:
+        """Store what sessions are judged by in place of what is there of them, and drop that of
+        those which are `gone`, all in one transaction. For any thread."""
         ...
 
     def evidence(self) -> Mapping[SessionId, Evidence]: ...

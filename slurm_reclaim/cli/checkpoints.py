@@ -192,10 +192,11 @@ def export(app: App, checkpoint: str, file: Path) -> None:
     if os.geteuid() != 0:
         raise NotPermitted("only root may export checkpoints: they hold the memory of a user")
     config = app.config()
-    root, ref = Path(config.store.path), parse_checkpoint_ref(checkpoint)
-    id, restarts = archive.find(root, ref, config.slurm.cluster)
+    root, keys = Path(config.store.path), Path(config.store.keys)
+    ref = parse_checkpoint_ref(checkpoint)
+    id, restarts = archive.find(root, keys, ref, config.slurm.cluster)
     who = f"export-{os.uname().nodename}-{os.getpid()}"
-    size = archive.export(archive.opened(root, id.cluster), who, id, restarts, file)
+    size = archive.export(archive.opened(root, keys, id.cluster), who, id, restarts, file)
     if app.output.json:
         app.output.value({"checkpoint": f"{id}/{restarts}", "file": str(file), "bytes": size})
         return

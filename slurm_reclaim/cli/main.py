@@ -29,6 +29,7 @@ _COMMANDS = {
     "score": "score",
     "check": "check",
     "config": "config",
+    "key": "key",
 }
 _ALIASES = {"pause": "hibernate", "resume": "restore"}
 

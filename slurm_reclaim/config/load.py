@@ -14,6 +14,7 @@ from slurm_reclaim.config.build import Building, absorb, finish
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.errors import ConfigError
+from slurm_reclaim.model.place import parse_place
 from slurm_reclaim.model.sample import Signal
 from slurm_reclaim.model.week import parse_day, parse_hours, parse_time, parse_zone
 
@@ -65,6 +66,11 @@ def contradictions(config: Config) -> list[str]:
         )
     if config.cost.shortest > config.cost.longest:
         found.append("cost.shortest: must not be larger than cost.longest")
+    for text in config.controller.node_addresses:
+        try:
+            parse_place(text)
+        except ValueError as error:
+            found.append(f"controller.node_addresses: {error}")
     return [
         *found,
         *_retention(config),

@@ -8,33 +8,15 @@ seconds and bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType
 
+from slurm_reclaim.config.retention import Retention as Retention
+from slurm_reclaim.config.values import Bytes as Bytes
+from slurm_reclaim.config.values import Path as Path
+from slurm_reclaim.config.values import Seconds as Seconds
+from slurm_reclaim.config.values import setting as setting
 from slurm_reclaim.model.notice import Channel
 
-Seconds = NewType("Seconds", float)
-Bytes = NewType("Bytes", int)
-Path = NewType("Path", str)
-
 CHANNELS = tuple(channel.value for channel in Channel)
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    choices: tuple[str, ...] = (),
-    example: str = "",
-    least: float | None = None,
-    most: float | None = None,
-) -> Any:
-    """A dataclass field that carries its documentation and its bounds (in seconds or bytes for
-    durations and sizes). Lists default to empty."""
-    metadata = {"doc": doc, "choices": choices, "example": example, "least": least, "most": most}
-    if isinstance(default, (list, dict)):
-        kind = type(default)
-        return field(default_factory=lambda: kind(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -46,6 +28,17 @@ class Controller:
     listen: str = setting("0.0.0.0", "Address to listen on.")
     user: str = setting(
         "slurm-reclaim", "Account reclaimd runs as; agents take orders from no other but root."
+    )
+    verify_nodes: bool = setting(
+        True,
+        "Take what is said of a node from that node's own addresses only. false: root of any node "
+        "may speak, and give away sessions, for every other.",
+    )
+    node_addresses: list[str] = setting(
+        [],
+        "Addresses of nodes besides those that NodeAddr and NodeHostName resolve to: of a second "
+        "network, or of the gateway that nodes are seen as.",
+        example='["n[1-64]=10.2.0.0/16", "gpu7=10.3.0.7"]',
     )
     state: Path = setting(
         Path("/var/lib/slurm-reclaim/controller"),
@@ -108,6 +101,14 @@ class Store:
 
     path: Path = setting(Path("/var/spool/slurm-reclaim"), "Directory of the checkpoints.")
     min_free: Bytes = setting(Bytes(1 << 30), "Space that must stay free after a dump.")
+    keys: Path = setting(
+        Path("/etc/slurm-reclaim/store.keys"),
+        "File of the keys that seal checkpoints, root's alone and the same on every node; made "
+        "with `reclaim key new`.",
+    )
+    encrypt: bool = setting(
+        False, "Encrypt what is stored; the keys for it are kept in the sealed manifests."
+    )
 
 
 @dataclass(frozen=True)
@@ -264,44 +265,19 @@ class Limits:
     per_hour: int = setting(500, "Hibernations begun within an hour.", least=1)
     brake_span: Seconds = setting(Seconds(3600), "Time over which the brake counts.", least=60)
     brake_least: int = setting(10, "Fewer cases than this pull no brake.", least=1)
+    brake_owners: int = setting(3, "Nor do the cases of fewer owners than this.", least=1)
     brake_failures: float = setting(
-        0.2, "Share of hibernations that failed which stops all of them.", least=0, most=1
+        0.2,
+        "Share of hibernations that failed which stops all of them, the mean of each owner's.",
+        least=0,
+        most=1,
     )
     brake_keeps: float = setting(
-        0.5, "Share of warnings answered by an owner who was there after all.", least=0, most=1
+        0.5,
+        "Share of warnings answered by an owner who was there after all, the mean of each owner's.",
+        least=0,
+        most=1,
     )
-
-
-@dataclass(frozen=True)
-class Retention:
-    """[retention]: How long checkpoints are kept (docs/storage.md). Only in mode prod is anything
-    deleted by itself; the only checkpoint of a session that lives never is."""
-
-    interval: Seconds = setting(Seconds(3600), "Time between two looks at the store.", least=1)
-    ended: Seconds = setting(
-        Seconds(7 * 86400), "The checkpoints of a session that has ended are kept this long."
-    )
-    least: Seconds = setting(
-        Seconds(86400), "Of ended sessions: kept this long even where a quota is exceeded."
-    )
-    per_session: int = setting(
-        2, "So many checkpoints of a living session are kept; the newest always.", least=1
-    )
-    hibernated: Seconds = setting(
-        Seconds(0),
-        "A session hibernated for this long is ended after a notice, its job cancelled; 0: never.",
-    )
-    notice: Seconds = setting(
-        Seconds(14 * 86400), "Its owner is told this long before; without delivery it is kept."
-    )
-    notice_again: Seconds = setting(Seconds(86400), "And again this long before.")
-    user_quota: Bytes = setting(
-        Bytes(0),
-        "Bytes one user may have in the store; 0: no limit. Beyond it ended sessions go early, and "
-        "no session of that user is hibernated.",
-    )
-    total_quota: Bytes = setting(Bytes(0), "The same for all users together; 0: no limit.")
-    owner_pins: int = setting(3, "Checkpoints that one user may pin; 0: only admins pin.", least=0)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Agent:
             events=events,
         )
         reply = await self._controller.post("/v1/agent/report", report, ReportReply)
-        self._sessions.samples.taken()
+        self._sessions.samples.taken({session.job_id for session in sessions})
         for order in reply.acknowledged:
             self._orders.results.pop(order, None)
         del self._sessions.events[: reply.events_taken]

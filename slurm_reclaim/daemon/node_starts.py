@@ -7,6 +7,7 @@ import logging
 import pwd
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
@@ -22,6 +23,7 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import (
     BadRequest,
+    IntegrityError,
     OperationFailed,
     ReclaimError,
     StoreUnavailable,
@@ -148,7 +150,10 @@ class NodeStarts:
         for name in images:
             id = parse_session_id(name)
             for restarts in self._store.committed(id):
-                last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
+                # What can't be believed can't be restored either: that is found, and said, later.
+                # Here it must not become a start from scratch (S10).
+                with suppress(IntegrityError, StoreUnavailable):
+                    last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
         return {
             "mode": mode,
             "reason": reason,
@@ -244,6 +249,8 @@ class NodeStarts:
             answer = await self._wait_for_answer(session)
             if answer is not None:
                 id = parse_session_id(answer.session)
+                # Not the job's own count where Slurm has forgotten some of its runs.
+                session.restarts = answer.restarts
                 await self.bring_back(session, str(id), answer.checkpoint)
         except ReclaimError as error:
             self._fail(session, error.message)

@@ -18,7 +18,9 @@ import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -102,12 +104,20 @@ async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
-    store = DirectoryStore(Path(config.store.path), cluster, state / "work", config.store.min_free)
+    keys, place = KeyFile(Path(config.store.keys)), Path(config.store.path)
+    store = DirectoryStore(
+        place,
+        cluster,
+        state / "work",
+        Seal(keys, place),
+        config.store.min_free,
+        encrypt=config.store.encrypt,
+    )
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
-    facts = await asyncio.to_thread(FactFinder, config.agent.criu, store, digest(config))
+    facts = await asyncio.to_thread(FactFinder, config.agent.criu, store, keys, digest(config))
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, clock)

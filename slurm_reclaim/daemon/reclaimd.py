@@ -23,11 +23,12 @@ from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.scheduler import SlurmCommands
 from slurm_reclaim.adapters.systemd import notify, watchdog_seconds
+from slurm_reclaim.adapters.transport.hosts import Resolver
 from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.server import Server
 from slurm_reclaim.config.load import load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
-from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.daemon.controller import Controller, collect_seldom
 from slurm_reclaim.daemon.recovery import recover
 from slurm_reclaim.daemon.routes import Routes
 from slurm_reclaim.errors import ConfigError, ReclaimError, Unavailable
@@ -70,6 +71,7 @@ class Reclaimd:
         await self._listen(runner)
         self._schedule(controller)
         self._listen_to_signals(controller)
+        collect_seldom()
         log.info(
             "reclaimd for cluster %s, %d sessions, port %d",
             controller.desk.settings.cluster, len(controller.desk.sessions),
@@ -99,6 +101,7 @@ class Reclaimd:
             settings=settings_of(self.config, cluster),
             view=View(started=clock.now()),
             notifier=Notices(lambda: self.config),
+            hosts=Resolver(),
         )
         recover(desk)
         return Controller(desk)

@@ -22,6 +22,7 @@ from slurm_reclaim.model.status import NodeStatus, Status
 from slurm_reclaim.model.trace import Recorded
 from slurm_reclaim.stages import observe, requests, start, stored
 from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.origin import see_origin
 
 LONGEST_WAIT = 60.0  # seconds an agent's question for orders is held open
 
@@ -95,6 +96,7 @@ class Routes:
     async def report(self, ask: Ask) -> ReportReply:
         _only_root(ask)
         report = decode_request(ask.body, Report)
+        await see_origin(self._desk, ask.caller, report.node)
         reply = observe.take_report(self._desk, report)
         self._controller.wake_node(report.node)
         return reply
@@ -102,12 +104,15 @@ class Routes:
     async def orders(self, ask: Ask) -> list[Order]:
         _only_root(ask)
         question = decode_request(ask.body, OrdersQuestion)
+        await see_origin(self._desk, ask.caller, question.node)
         wait = min(max(question.wait, 0.0), LONGEST_WAIT)
         return await self._desk.orders.wait(question.node, set(question.known), wait)
 
     async def start(self, ask: Ask) -> StartAnswer:
         _only_root(ask)
-        return await start.answer(self._desk, decode_request(ask.body, StartQuestion))
+        question = decode_request(ask.body, StartQuestion)
+        await see_origin(self._desk, ask.caller, question.node)
+        return await start.answer(self._desk, question)
 
     # -- users --------------------------------------------------------------------------------
 

@@ -30,13 +30,15 @@ class Part:
 class Contents:
     """`parts` are the files in the checkpoint's directory, `packs` those in the session's `packs/`
     that it needs, its own among them. `seed` is that of the block hashes. `raw`: bytes of all
-    streams; `stored`: bytes that this checkpoint has added to the store."""
+    streams; `stored`: bytes that this checkpoint has added to the store. `keys`: of each pack the
+    wrapped key that it is encrypted with, "" where it is not; none at all where no pack is."""
 
     parts: tuple[Part, ...]
     packs: tuple[Part, ...]
     seed: int
     raw: int
     stored: int
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,36 @@ class Credentials:
     groups: tuple[int, ...]
     cap_bounding: int
     no_new_privs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one thread may do, as the kernel shows it (/proc/PID/task/TID). `uids` and `gids` are
+    real, effective, saved and file system's; capabilities are bit masks, `seccomp` the mode (2 is a
+    filter), `label` that of the security module ("" where there is none). `dumpable`: its owner may
+    look into it. `login`: the audit system's uid, -1 where there is none."""
+
+    uids: tuple[int, ...]
+    gids: tuple[int, ...]
+    groups: tuple[int, ...]
+    inheritable: int
+    permitted: int
+    effective: int
+    bounding: int
+    ambient: int
+    no_new_privs: bool
+    seccomp: int
+    label: str
+    dumpable: bool
+    login: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The threads, by the ids that they have within the session, that had these rights."""
+
+    rights: Rights
+    threads: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +108,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
+    """`rights`: of every thread in the image, as the kernel told them while it was frozen.
+    Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
     CLOCK_BOOTTIME at the freeze."""
 
     version: int
@@ -99,6 +132,7 @@ class Manifest:
     outputs: tuple[OutputFile, ...]
     needs: Needs
     processes: int
+    rights: tuple[Held, ...] = ()
 
     @property
     def size(self) -> int:

@@ -130,8 +130,8 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node has, for fit and for `reclaim check`. `store_orders`: its agent knows the orders
-    about the store."""
+    """What a node has, for fit and for `reclaim check`. `store_keys`: ids of the store's keys, the
+    one that seals first; `store_orders`: its agent knows the orders about the store."""
 
     arch: str = ""
     kernel: str = ""
@@ -144,6 +144,7 @@ class NodeFacts:
     store_ok: bool = False
     store_problem: str = ""
     store_free: int = 0
+    store_keys: tuple[str, ...] = ()
     version: str = ""
     config_digest: str = ""
     memory_total: int = 0

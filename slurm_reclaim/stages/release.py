@@ -9,7 +9,7 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import lift_fence
+from slurm_reclaim.stages.ending import detail_of, lift_fence
 from slurm_reclaim.stages.fit import Fit
 from slurm_reclaim.stages.hibernate import wrong_state
 from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
@@ -31,7 +31,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             f"job {session.job} has no checkpoint: it was requeued before one was complete",
             hint=f"scontrol release {session.job} starts it from the top",
         )
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     job = _waiting(session, detail)
     if detail is not None and detail.admin_hold and not operator:
         raise NotPermitted(

@@ -127,6 +127,8 @@ def _nobody_there(desk: Desk, session: Session, job: Job) -> str:
 def _was_restored(desk: Desk, session: Session) -> bool:
     """A session that came back and ended by itself before the next report has really ended."""
     return any(
-        event.kind == "session-restored" and event.at >= session.since - 1
+        event.kind == "session-restored"
+        and event.node == session.node
+        and event.at >= session.since - 1
         for event in desk.journal.events(job_id=session.id.job_id, limit=50)
     )

@@ -18,6 +18,7 @@ from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
     Contents,
+    Held,
     Manifest,
     Needs,
     OutputFile,
@@ -78,6 +79,7 @@ def describe(
     needs: Needs,
     processes: int,
     private_tmp: bool,
+    rights: tuple[Held, ...],
 ) -> Manifest:
     owner = tree.credentials(root)
     return Manifest(
@@ -101,6 +103,7 @@ def describe(
         outputs=outputs,
         needs=needs,
         processes=processes,
+        rights=rights,
     )
 
 

@@ -11,7 +11,8 @@ from slurm_reclaim import __version__
 from slurm_reclaim.adapters.criu.command import LIBEXEC
 from slurm_reclaim.adapters.criu.description import cpu_flags_digest, criu_version
 from slurm_reclaim.adapters.store.directory import DirectoryStore
-from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.order import NodeFacts
 
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
@@ -69,9 +70,10 @@ def plugin_installed() -> bool:
 class FactFinder:
     """CRIU is asked once per agent start; the store each time."""
 
-    def __init__(self, criu: str, store: DirectoryStore, config_digest: str) -> None:
+    def __init__(self, criu: str, store: DirectoryStore, keys: KeyFile, config_digest: str) -> None:
         self._criu = criu
         self._store = store
+        self._keys = keys
         self._config_digest = config_digest
         self._problem = criu_problem(criu)
         self._version = criu_version(criu)
@@ -80,7 +82,7 @@ class FactFinder:
         free, trouble = 0, ""
         try:
             free = self._store.check()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
         uname = os.uname()
         return NodeFacts(
@@ -95,6 +97,7 @@ class FactFinder:
             store_ok=not trouble,
             store_problem=trouble,
             store_free=free,
+            store_keys=self._keys.ids(),
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

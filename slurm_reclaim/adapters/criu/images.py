@@ -14,7 +14,6 @@ from typing import Any
 
 from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.errors import IntegrityError
-from slurm_reclaim.model.checkpoint import Credentials
 
 _COMMON_MAGIC = 0x54564319
 _TCP, _LISTEN, _CLOSE = 6, 10, 7
@@ -144,43 +143,6 @@ def resume_interrupted_calls(images: Path) -> int:
         return True
 
     return sum(edit(path, message("Core"), again) for path in sorted(images.glob("core-*.img")))
-
-
-def check_credentials(images: Path, owner: Credentials) -> None:
-    """Every task's identity in the image must be the owner's own as the kernel told it before the
-    dump, without any capability (S9). Raises IntegrityError naming the first difference."""
-    seen = 0
-    for path in sorted(images.glob("core-*.img")):
-        for raw in entries(path):
-            core = message("Core").FromString(raw)
-            if not core.HasField("thread_core") or not core.thread_core.HasField("creds"):
-                continue
-            seen += 1
-            _check_one(path.name, core.thread_core.creds, owner)
-    if not seen:
-        raise IntegrityError("the image names no credentials at all")
-
-
-def _check_one(name: str, creds: Any, owner: Credentials) -> None:
-    uids = {creds.uid, creds.euid, creds.suid, creds.fsuid}
-    gids = {creds.gid, creds.egid, creds.sgid, creds.fsgid}
-    if uids != {owner.uid}:
-        raise IntegrityError(f"{name}: uid {sorted(uids)} is not the owner's {owner.uid}")
-    if not gids <= {owner.gid, *owner.groups}:
-        raise IntegrityError(f"{name}: gid {sorted(gids)} is none of the owner's groups")
-    if not set(creds.groups) <= {owner.gid, *owner.groups}:
-        raise IntegrityError(f"{name}: groups {sorted(creds.groups)} are not the owner's")
-    for caps in ("cap_inh", "cap_prm", "cap_eff", "cap_amb"):
-        if any(getattr(creds, caps)):
-            raise IntegrityError(f"{name}: {caps} is not empty")
-    if creds.secbits:
-        raise IntegrityError(f"{name}: securebits are set, which needs a capability")
-    words = list(creds.cap_bnd)
-    bounding = sum(word << (32 * i) for i, word in enumerate(words))
-    if bounding & ~owner.cap_bounding:
-        raise IntegrityError(f"{name}: the bounding set is larger than the owner's was")
-    if owner.no_new_privs and not creds.no_new_privs:
-        raise IntegrityError(f"{name}: no_new_privs is gone")
 
 
 def highest_pid(images: Path) -> int:

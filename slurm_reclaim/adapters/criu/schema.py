@@ -2,7 +2,7 @@
 
 Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
 back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
-of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, pstree, inventory).
+of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, mm, pstree).
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cap_bnd": (12, "uint32", True),
         "secbits": (13, "uint32", False),
         "groups": (14, "uint32", True),
+        "lsm_profile": (15, "string", False),
         "no_new_privs": (18, "uint32", False),
         "cap_amb": (19, "uint32", True),
     },
     "TaskCore": {
         "task_state": (1, "uint32", False),
         "comm": (6, "string", False),
+        "loginuid": (13, "uint32", False),
         "old_seccomp_mode": (11, "uint32", False),
         "old_seccomp_filter": (12, "uint32", False),
     },
@@ -80,10 +82,23 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
     "X86Thread": {
         "gpregs": (2, "X86Registers", False),
     },
+    "KernelIds": {
+        "pid_ns_id": (5, "uint32", False),
+        "net_ns_id": (6, "uint32", False),
+        "ipc_ns_id": (7, "uint32", False),
+        "uts_ns_id": (8, "uint32", False),
+        "mnt_ns_id": (9, "uint32", False),
+        "user_ns_id": (10, "uint32", False),
+        "cgroup_ns_id": (11, "uint32", False),
+    },
+    "Memory": {
+        "dumpable": (15, "int32", False),
+    },
     "Core": {
         "mtype": (1, "uint32", False),
         "x86": (2, "X86Thread", False),
         "tc": (3, "TaskCore", False),
+        "ids": (4, "KernelIds", False),
         "thread_core": (5, "ThreadCore", False),
     },
     "PsTree": {

@@ -10,12 +10,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu import command, images
+from slurm_reclaim.adapters.criu import command, credentials, images
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe, node_needs
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.jupyter.processes import is_server
-from slurm_reclaim.adapters.proc import blockers, repair, sockets, steps, terminals, tree
+from slurm_reclaim.adapters.proc import (
+    blockers,
+    repair,
+    rights,
+    sockets,
+    steps,
+    terminals,
+    tree,
+)
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import (
@@ -26,7 +34,7 @@ from slurm_reclaim.errors import (
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs, Rights
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
@@ -65,6 +73,7 @@ class SessionTree:
         self._received: dict[int, int] = {}
         self._needs: Needs | None = None
         self._frozen: list[Process] = []
+        self._rights: dict[int, Rights] = {}
         self._surroundings = Surroundings(session, config)
 
     # -- looking ------------------------------------------------------------------------------
@@ -170,7 +179,8 @@ class SessionTree:
         self._frozen = tree.members(self._session.init)
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
-        images.check_credentials(staged.images, owner)
+        self._rights = rights.of_tree(self._frozen)
+        credentials.check(staged.images, owner, self._rights)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
         running = command.start(entry, words)
@@ -205,6 +215,7 @@ class SessionTree:
                 max_pid=images.highest_pid(staged.images),
             ),
             processes=len(self._members()),
+            rights=rights.grouped(self._rights),
             private_tmp=self._surroundings.private_tmp(),
         )
 
@@ -255,7 +266,8 @@ class SessionTree:
 
     def _prepare(self, private: Path, manifest: Manifest) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from."""
-        images.check_credentials(private, manifest.credentials)
+        known = rights.of_threads(manifest.rights)
+        credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
         images.resume_interrupted_calls(private)
         if manifest.seccomp:
@@ -291,16 +303,6 @@ class SessionTree:
         root = next((p for p in members if p.inner == manifest.root_pid), None)
         if root is None or root.state in "ZX":
             raise RestoreFailed("CRIU reported success but the first process does not run")
-        for process in members:
-            seen = tree.credentials(process)
-            if process.state not in "ZX" and not _same_rights(seen, manifest.credentials):
-                raise RestoreFailed(f"{process} came back with other rights than its owner's")
-
-
-def _same_rights(seen: Credentials, owner: Credentials) -> bool:
-    return (
-        seen.uid == owner.uid
-        and set(seen.groups) <= {owner.gid, *owner.groups}
-        and not seen.cap_bounding & ~owner.cap_bounding
-        and seen.no_new_privs >= owner.no_new_privs
-    )
+        session = self._session
+        if what := rights.gained(members, manifest.rights, session.init, session.relay):
+            raise RestoreFailed(f"it came back with more rights than it had: {what}")

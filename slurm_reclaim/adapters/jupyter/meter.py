@@ -2,8 +2,9 @@
 
 Every server of the session is asked, in a thread of its own for each look: it starts as root, to
 see the kernel's tables, takes the owner's rights before it touches anything of the owner's, and
-ends. A thread that something holds up (a dead file server) is left behind, and no second one is
-started before it ends: the reading is unknown meanwhile.
+ends. Where there is no server and no process came or went, nothing is looked at. A thread that
+something holds up (a dead file server) is left behind, and no second one is started before it
+ends: the reading is unknown meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
 from slurm_reclaim.adapters.jupyter.processes import Finder, Found
-from slurm_reclaim.config.schema import Config
+from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
@@ -42,9 +43,10 @@ class JupyterMeter:
     # What it may speak of, also where it has nothing to say yet.
     signals = (Signal.JUPYTER.value,)
 
-    def __init__(self, session: NodeSession) -> None:
+    def __init__(self, session: NodeSession, census: Census | None = None) -> None:
+        """`census`: the session's; without it every reading looks at all processes anew."""
         self._session = session
-        self._finder = Finder(session.init)
+        self._finder = Finder(session.init, census)
         self._interview = Interview(session)
         self._last = 0.0
         self._thread: threading.Thread | None = None
@@ -62,6 +64,9 @@ class JupyterMeter:
 
     def _look(self) -> _Look:
         look = _Look()
+        known = self._finder.unchanged(time.monotonic())
+        if known is not None and not known.servers:
+            return _Look(found=known)
         if self._thread is not None and self._thread.is_alive():
             look.problem = "Jupyter can't be looked at: the last look has not ended"
             return look
@@ -76,7 +81,7 @@ class JupyterMeter:
     def _take(self, look: _Look) -> None:
         now = time.monotonic()
         try:
-            found = self._finder.look(now)
+            found = self._finder.unchanged(now) or self._finder.look(now)
             if found.servers:
                 look.answers = self._interview.ask(found.servers, now + ASKING)
             look.found = found
@@ -122,8 +127,3 @@ class JupyterMeter:
 
 def _count(states: Sequence[object]) -> str:
     return "1 kernel" if len(states) == 1 else f"{len(states)} kernels"
-
-
-def jupyter_meter(session: NodeSession, config: Config) -> JupyterMeter | None:
-    """One for every session: a server may be started at any time."""
-    return JupyterMeter(session)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.adapters.proc.owner import read_bounded
 from slurm_reclaim.adapters.proc.tree import PROC, Process
+from slurm_reclaim.errors import Unavailable
 
 # A process that execs another program keeps its PID, so what is known is looked at again.
 RESCAN = 60.0  # seconds
@@ -117,26 +119,46 @@ def is_kernel(words: Sequence[str]) -> bool:
 @dataclass(slots=True)
 class Finder:
     """Keeps what it knows of a session's processes, so that a look costs one listing of its /proc
-    while nothing comes or goes. `init`: the agent's PID of the session's reclaim-init."""
+    while nothing comes or goes. `init`: the agent's PID of the session's reclaim-init; `census`:
+    the session's, which knows without a look whether any came or went."""
 
     init: int
+    census: Census | None = None
     proc: Path = field(init=False)
     _kinds: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
     _looked: float = float("-inf")
     _found: Found = field(default_factory=Found)
+    _members: Mapping[int, object] | None = None
 
     def __post_init__(self) -> None:
         # Root's own mount of the session's PID namespace: no user can put another in its place.
         self.proc = PROC / str(self.init) / "root" / "proc"
 
+    def unchanged(self, now: float) -> Found | None:
+        """What the last look found, where that still holds; None where a look is due."""
+        members = self._listed()
+        if members is None or members is not self._members or now - self._looked >= RESCAN:
+            return None
+        return self._found
+
+    def _listed(self) -> Mapping[int, object] | None:
+        """Another object whenever processes came or went."""
+        try:
+            return None if self.census is None else self.census.members()
+        except Unavailable:
+            return None
+
     def look(self, now: float) -> Found:
         """`now`: monotonic seconds. OSError where the session is gone."""
+        # Before /proc is listed: who comes after this is seen here, or by the census later.
+        members, self._members = self._listed(), None
         with os.scandir(self.proc) as entries:
             numbers = (int(entry.name) for entry in entries if entry.name.isdigit())
             pids = set(itertools.islice(numbers, MOST_PROCESSES))
         pids.discard(1)  # reclaim-init
         anew = now - self._looked >= RESCAN
         if not anew and pids == self._kinds.keys():
+            self._members = members
             return self._found
         for pid in self._kinds.keys() - pids:
             del self._kinds[pid]
@@ -146,11 +168,12 @@ class Finder:
         if anew:
             self._looked = now
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})
+        self._members = members
         return self._found
 
     def _words(self, pid: int) -> tuple[str, ...]:
         try:
-            fd = os.open(self.proc / str(pid) / "cmdline", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self.proc}/{pid}/cmdline", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return ()
         try:

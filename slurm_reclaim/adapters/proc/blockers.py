@@ -103,8 +103,22 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} has a seccomp filter of its own",
             "browser and container sandboxes can't be given back; end it",
         )
+    if _closed(process):
+        yield Blocker(
+            "not-dumpable",
+            f"{process} lets nobody look into it",
+            "agents that keep keys (ssh-agent, gpg-agent) can't be saved; end it",
+        )
     if process.state == "D":
         yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
+
+
+def _closed(process: Process) -> bool:
+    """Its files in /proc are root's then (PR_SET_DUMPABLE), and CRIU, as the owner, sees none."""
+    try:
+        return os.stat(PROC / str(process.pid) / "environ").st_uid != process.uids[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _descriptors(process: Process, ghost_limit: int) -> Iterator[Blocker]:

@@ -15,7 +15,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from collections.abc import Collection as Some
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
@@ -28,7 +28,7 @@ from slurm_reclaim.model.catalogue import (
     StoredSession,
     is_older,
 )
-from slurm_reclaim.model.checkpoint import Part
+from slurm_reclaim.model.checkpoint import Manifest, Part
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.retention import EXPIRED
 
@@ -138,15 +138,13 @@ class Collection:
                 if problem := difference(lambda p=part: read_part(folder, p)):  # type: ignore[misc]
                     differs.append(problem)
             for part in manifest.packs:
-                if problem := difference(lambda p=part: self.check_pack(id, p)):  # type: ignore[misc]
+                if problem := difference(lambda p=part: self._pack(id, manifest, p)):  # type: ignore[misc]
                     differs.append(problem)
             known = {part.path for part in manifest.contents.parts} | {MANIFEST}
             return differs + [f"{name} is not in the manifest" for name in _extra(folder, known)]
 
-    def check_pack(self, id: SessionId, part: Part) -> None:
-        """Read all of it. Raises IntegrityError, OSError."""
-        with closing(self._store.reader(id, part)) as reader:
-            reader.verify()
+    def _pack(self, id: SessionId, manifest: Manifest, part: Part) -> None:
+        self._store.check_pack(id, manifest.contents, part)
 
     @contextmanager
     def reading(self, id: SessionId) -> Iterator[None]:

@@ -16,29 +16,31 @@ from blake3 import blake3
 from slurm_reclaim.adapters.store.collection import Collection, difference, session_ids
 from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
 from slurm_reclaim.adapters.store.files import fsync_directory
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed
 from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import Part
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 
 
-def opened(root: Path, cluster: str) -> DirectoryStore:
-    """A store that is only read."""
-    return DirectoryStore(root, cluster, Path("/nonexistent"))
+def opened(root: Path, keys: Path, cluster: str) -> DirectoryStore:
+    """A store that is only read, with the node's keys."""
+    return DirectoryStore(root, cluster, Path("/nonexistent"), Seal(KeyFile(keys), root))
 
 
-def find(root: Path, ref: CheckpointRef, cluster: str = "") -> tuple[SessionId, int]:
+def find(root: Path, keys: Path, ref: CheckpointRef, cluster: str = "") -> tuple[SessionId, int]:
     """The checkpoint that `ref` names, in the store that this host mounts: of the newest session
     of that job, of the cluster where there are several. Raises NotManaged, BadRequest,
     StoreUnavailable."""
-    opened(root, cluster or "any").check()
+    opened(root, keys, cluster or "any").check()
     if ref.session:
         ids = [parse_session_id(ref.session)]
     else:
         clusters = [cluster] if cluster else sorted(p.name for p in root.iterdir() if p.is_dir())
         every = (id for name in clusters for id in session_ids(root / name))
         ids = [id for id in every if id.job_id == ref.job_id]
-    found = [(id, opened(root, id.cluster).committed(id)) for id in ids]
+    found = [(id, opened(root, keys, id.cluster).committed(id)) for id in ids]
     found = [(id, numbers) for id, numbers in found if numbers]
     if not found:
         raise NotManaged(
@@ -110,18 +112,19 @@ def _write(
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         manifest = store.read(id, restarts)
+        contents = manifest.contents
         place = f"{id.folder}/{restarts}"
         folders = {place, f"{id.folder}", *([f"{id.folder}/{PACKS}"] if manifest.packs else ())}
-        for part in manifest.contents.parts:
+        for part in contents.parts:
             folders |= {f"{place}/{parent}" for parent in Path(part.path).parents if parent.name}
         for name in sorted(folders):
             _add_folder(tar, name, manifest.created)
-        for part in manifest.contents.parts:
+        for part in contents.parts:
             path = store.checkpoint_dir(id, restarts) / part.path
             _add(tar, f"{place}/{part.path}", path, part, manifest.created, hashed=True)
         for part in manifest.packs:
             # Its digest is that of its table, which holds those of all that is in it.
-            if problem := difference(lambda p=part: collection.check_pack(id, p)):  # type: ignore[misc]
+            if problem := difference(lambda p=part: store.check_pack(id, contents, p)):  # type: ignore[misc]
                 raise IntegrityError(problem)
             path = store.session_dir(id) / PACKS / part.path
             name = f"{id.folder}/{PACKS}/{part.path}"

@@ -10,7 +10,9 @@ from blake3 import blake3
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
+from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.packs import HASH, PackWriter
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
     STORE_MARKER,
@@ -30,7 +32,9 @@ def new_store(place: Path) -> DirectoryStore:
     root = place / "store"
     root.mkdir(mode=0o700)
     (root / STORE_MARKER).touch()
-    return DirectoryStore(root, "lab", place / "work")
+    keys = KeyFile(place / "store.keys")
+    keys.add(0.0)
+    return DirectoryStore(root, "lab", place / "work", Seal(keys, root))
 
 
 def commit(
@@ -48,6 +52,7 @@ def commit(
     parts = []
     for name, content in names.items():
         (folder / name).write_text(content)
+        (folder / name).chmod(0o600)
         digest = blake3(content.encode()).hexdigest()
         parts.append(Part(name, len(content), digest))
     place = store.session_dir(id) / "packs"
@@ -60,7 +65,9 @@ def commit(
         seccomp=False, private_tmp=False, contents=Contents(tuple(parts), needed, 1, 1 << 20, 0),
         outputs=(), needs=Needs("x86_64", "6.1", "abc", "4.2.1", 310, 1 << 20), processes=3,
     )  # fmt: skip
-    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    sealed = store._seal.seal(msgspec.json.encode(manifest), f"{id}/{restarts}")
+    (folder / "manifest.json").write_bytes(sealed)
+    (folder / "manifest.json").chmod(0o600)
     return manifest
 
 

@@ -190,3 +190,20 @@ def test_names_that_are_no_utf8_are_shown_and_break_nothing(session, tmp_path):
     assert "\\xff\\xfe" in found["deleted-file"].what
     json.dumps(found["deleted-file"].what).encode()
     assert "ab\\xff" in found["deleted-file"].what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what is one's own looks the same")
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_may_look_into_is_named(closed):
+    code = f"import ctypes; ctypes.CDLL(None).prctl(4, {int(not closed)}); print(); input()"
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", user=65534,
+    ) as process:  # fmt: skip
+        process.stdout.readline()
+        seen = [tree.read(process.pid)]
+        found = blockers.find(
+            seen, root=process.pid, relay=process.pid, uid=65534, ghost_limit=1 << 20
+        )
+        process.kill()
+    assert ("not-dumpable" in {b.name for b in found}) == closed

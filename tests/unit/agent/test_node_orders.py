@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from slurm_reclaim.adapters.proc import tree
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_orders
@@ -20,6 +19,7 @@ from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
+from tests.parts.store.stored import new_store
 
 
 class Clock:
@@ -34,7 +34,7 @@ def orders(tmp_path: Path) -> NodeOrders:
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
-    store = DirectoryStore(tmp_path / "store", "lab", tmp_path / "work")
+    store = new_store(tmp_path)
     return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
 
 

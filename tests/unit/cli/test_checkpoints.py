@@ -116,7 +116,7 @@ def test_export(shell: Shell, tmp_path: Path) -> None:
     commit(store, 0, ["0-1.pack"])
     commit(store, 1, ["0-1.pack", "1-1.pack"])
     with shell.config.open("a") as file:
-        file.write(f'[store]\npath = "{store.root}"\n')
+        file.write(f'[store]\npath = "{store.root}"\nkeys = "{tmp_path}/store.keys"\n')
     target = tmp_path / "7.tar"
     found = shell.json("checkpoints", "export", "7", str(target))
     assert (found["checkpoint"], found["bytes"]) == (f"{ID}/1", target.stat().st_size)

@@ -23,7 +23,8 @@ from slurm_reclaim.stages import expire, observe, requests, start
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
-from tests.unit.controller.world import ALICE, Crash, World
+from tests.unit.controller.simulated import ALICE
+from tests.unit.controller.world import Crash, World
 
 WRITES = (
     "open_session", "apply", "update", "note", "intend", "settle", "remember", "keep_evidence",
@@ -96,8 +97,8 @@ class Stand:
             # Long enough up for silence to mean something.
             view=View(started=self.world.now() - 1000),
         )
-        self.controller = Controller(self.desk)
         recover(self.desk)
+        self.controller = Controller(self.desk)
 
     async def reboot(self) -> None:
         await self.controller.stop()

@@ -12,7 +12,7 @@ from slurm_reclaim.model.order import Outcome, Report
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.stages import observe, requests
 from tests.unit.controller.life import GRACE, WINDOW, Life
-from tests.unit.controller.world import QUIET
+from tests.unit.controller.simulated import QUIET
 
 
 async def test_what_is_unknown_stops_the_clock(life: Any) -> None:

@@ -14,7 +14,7 @@ from slurm_reclaim.stages.fit import lacking
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.view import same_job
 from slurm_reclaim.stages.wording import amount, merged
-from tests.unit.controller.world import FIT, NEEDS
+from tests.unit.controller.simulated import FIT, NEEDS
 
 
 @pytest.mark.parametrize(

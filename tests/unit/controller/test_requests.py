@@ -17,8 +17,9 @@ from slurm_reclaim.errors import (
 )
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.stages import requests
+from tests.unit.controller.simulated import BOB
 from tests.unit.controller.stand import Stand, refused
-from tests.unit.controller.world import BOB, World
+from tests.unit.controller.world import World
 
 
 async def test_owners_see_their_own_and_operators_all(world: World, stand: Stand) -> None:

@@ -21,8 +21,9 @@ from slurm_reclaim.errors import (
 )
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.stages import requests, stored
+from tests.unit.controller.simulated import ALICE, Tree
 from tests.unit.controller.stand import Stand, emptied, refused
-from tests.unit.controller.world import ALICE, Living, Tree, World
+from tests.unit.controller.world import Living, World
 
 DAY = 86400.0
 SLEEPS = {"hibernated": 30 * DAY, "notice": 10 * DAY, "notice_again": DAY}

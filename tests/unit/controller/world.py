@@ -9,24 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
-from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.catalogue import (
     StoreAnswer,
     StoredCheckpoint,
     StoredSession,
     StoreTask,
 )
-from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.order import (
     STORE_VERBS,
     Living,
-    NodeFacts,
     Order,
     Outcome,
     Report,
@@ -38,15 +35,8 @@ from slurm_reclaim.model.order import (
     StartQuestion,
     Verb,
 )
-from slurm_reclaim.model.sample import Reading, Sample
-
-ALICE, BOB = 2001, 2002
-QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
-FIT = NodeFacts(
-    arch="x86_64", kernel="6.18.5-1", cpu_flags_digest="f00", criu="4.2.1", criu_ok=True,
-    plugin_seen=True, store_ok=True, version="0.1.0", store_orders=True,
-)  # fmt: skip
-NEEDS = Needs("x86_64", "6.18.5-1", "f00", "4.2.1", 400, 1 << 20)
+from slurm_reclaim.model.sample import Sample
+from tests.unit.controller.simulated import ALICE, NEEDS, Agent, SimJob, Tree
 
 
 class Crash(BaseException):
@@ -55,66 +45,6 @@ class Crash(BaseException):
 
 class BrokenRule(AssertionError):
     """An invariant does not hold."""
-
-
-@dataclass
-class SimJob:
-    job_id: int
-    uid: int = ALICE
-    state: str = "PENDING"
-    restarts: int = 0
-    submitted: int = 0
-    node: str = ""
-    started: float = 0.0
-    time_limit: int = 3600
-    held: bool = False
-    admin_hold: bool = False
-    comment: str = "my notebook"
-    admin_comment: str = "JS1:abc"
-    excluded: str = ""
-    begin: float = 0.0
-    batch: bool = True
-    requeue: bool = True
-    node_count: int = 1
-    het: bool = False
-    array: tuple[int, int] | None = None
-    completing_to: str = ""
-
-
-@dataclass
-class Tree:
-    """A session on a node, as its agent knows it."""
-
-    job_id: int
-    uid: int
-    restarts: int
-    living: Living
-    session: str = ""
-    restored: bool = False
-    checkpoint: int = -1
-    reason: str = ""
-    measured: float = 0.0
-
-    @property
-    def alive(self) -> bool:
-        return self.living in (Living.RUNNING, Living.DUMPING, Living.RESTORING)
-
-
-@dataclass
-class Agent:
-    node: str
-    up: bool = True
-    facts: NodeFacts = FIT
-    trees: dict[int, Tree] = field(default_factory=dict)
-    results: dict[str, Result] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    hibernate: Outcome = Outcome.DONE
-    restore_fails: str = ""
-    readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
-    measures: bool = True
-    blockers: tuple[Blocker, ...] = ()
-    terminals: int = 1
-    terminal_texts: list[str] = field(default_factory=list)
 
 
 class World:
@@ -134,6 +64,7 @@ class World:
         self.refuse_requeue = ""
         self.store_ahead = 0.0
         self.history: list[str] = []
+        self.nodes_asked = 0
 
     # -- clock and crashes --------------------------------------------------------------------
 
@@ -160,6 +91,7 @@ class World:
 
     async def nodes(self) -> list[Node]:
         await self._answer()
+        self.nodes_asked += 1
         return [Node(name, states, ("main",)) for name, states in self.node_states.items()]
 
     async def detail(self, job_id: int) -> JobDetail | None:
@@ -200,6 +132,8 @@ class World:
             job = self._known(job_id)
             if job.state not in ("PENDING", "SPECIAL_EXIT"):
                 raise RequeueFailed("Job is not pending")
+            if set(NodeSetNames().expand(excluded_nodes)) - self.node_states.keys():
+                raise RequeueFailed("Invalid node name specified")
             job.excluded = excluded_nodes
             job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
             job.begin = 0.0 if start_now else job.begin
@@ -328,7 +262,7 @@ class World:
 
     def obey(self, agent: Agent, order: Order) -> None:
         """Once, however often it is given."""
-        if order.id in agent.done:
+        if order.id in agent.done or (order.verb is Verb.PREFLIGHT and not agent.looks):
             return
         agent.done.add(order.id)
         if order.verb in STORE_VERBS:
@@ -437,7 +371,7 @@ class World:
         sessions = tuple(
             SessionReport(
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
-                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
+                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
                 needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
             )
