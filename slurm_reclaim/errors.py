@@ -155,6 +155,12 @@ class RestoreFailed(OperationFailed):
     exit_code = 42
 
 
+class DoesNotFit(RestoreFailed):
+    """A file, a port or the memory is not as the checkpoint needs it; nothing was started."""
+
+    exit_code = 45
+
+
 class RequeueFailed(OperationFailed):
     """Slurm refused to requeue, hold, release or update the job."""
 

@@ -231,6 +231,11 @@ class Tree(Protocol):
         """Give the job's output files back what was in them. RestoreFailed."""
         ...
 
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        """See that files, ports and memory are as the checkpoint needs them, before anything is
+        started; what changed and is no hindrance, as sentences. DoesNotFit, which names all."""
+        ...
+
     def restore(self, opened: Opened) -> None:
         """Bring the tree of a checkpoint back. RestoreFailed, IntegrityError: nothing is left
         behind."""

@@ -90,6 +90,16 @@ class Agent:
         Seconds(1800), "A restore that takes longer is given up.", least=1
     )
     ghost_limit: Bytes = setting(Bytes(512 << 20), "Largest deleted-but-open file that is saved.")
+    harmless_files: list[str] = setting(
+        ["*.log", "history.sqlite", "nbsignatures.db"],
+        "Files that may change while a session sleeps: shell patterns of names, or of whole paths "
+        "where they have a slash. Files that are only appended to always may.",
+    )
+    preflight: Seconds = setting(
+        Seconds(900),
+        "How often sessions are looked at for what can't be saved; first soon after their start.",
+        least=10,
+    )
     silent_after: Seconds = setting(
         Seconds(60), "An agent not heard of for this long is down.", least=2
     )

@@ -14,6 +14,7 @@ from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import managed_by
 from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
@@ -39,6 +40,7 @@ class Agent:
         controller: ControllerClient,
         facts: FactFinder,
         alive: Callable[[], None],
+        preflights: NodePreflights | None = None,
     ) -> None:
         self._config = config
         self._sessions = sessions
@@ -46,13 +48,17 @@ class Agent:
         self._controller = controller
         self._facts = facts
         self._alive = alive
+        self._preflights = preflights
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._silent = False
         # Of their own: those of the loop may all be busy with what hangs or takes long.
         self._aside = ThreadPoolExecutor(1, "reports")
 
     async def run(self) -> None:
-        await asyncio.gather(self._sampling(), self._reporting(), self._ordering())
+        work = [self._sampling(), self._reporting(), self._ordering()]
+        if self._preflights is not None:
+            work.append(self._preflights.run())
+        await asyncio.gather(*work)
 
     # -- samples ------------------------------------------------------------------------------
 

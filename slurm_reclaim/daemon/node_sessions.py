@@ -146,7 +146,10 @@ class NodeSessions:
         def jupyter() -> Reading | None:
             return JupyterMeter(session).read(0.0).get(Signal.JUPYTER.value)
 
-        return SessionTree(session, self._config.agent, self.node, worker, jupyter)
+        def on_gpus() -> int:
+            return sum(max(0, gpu.memory) for gpu in self.samples.of(session).gpus)
+
+        return SessionTree(session, self._config.agent, self.node, worker, jupyter, on_gpus)
 
     def reports(self) -> tuple[SessionReport, ...]:
         """Reads /proc; for a worker thread."""
@@ -180,6 +183,7 @@ class NodeSessions:
             needs=session.needs,
             progress=self._progress(session),
             blockers=session.blockers,
+            looked=session.looked,
             samples=told.samples,
             gpus=told.gpus,
         )

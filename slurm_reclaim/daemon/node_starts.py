@@ -250,7 +250,7 @@ class NodeStarts:
             if answer is not None:
                 id = parse_session_id(answer.session)
                 # Not the job's own count where Slurm has forgotten some of its runs.
-                session.restarts = answer.restarts
+                session.restarts, session.accept = answer.restarts, answer.accept
                 await self.bring_back(session, str(id), answer.checkpoint)
         except ReclaimError as error:
             self._fail(session, error.message)
@@ -301,6 +301,15 @@ class NodeStarts:
                     "began": round(began, 3),
                     "seconds": round(time.time() - began, 3),
                 },
+            )
+        if ok and session.changed:
+            self._sessions.note(
+                "files-changed",
+                f"changed while it slept: {'; '.join(session.changed[:5])}",
+                session.job_id,
+                session.uid,
+                id,
+                {"files": list(session.changed[:MOST_TOLD])},
             )
         return ok
 

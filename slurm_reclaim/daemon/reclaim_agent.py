@@ -29,6 +29,7 @@ from slurm_reclaim.config.load import digest, load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
@@ -122,7 +123,10 @@ async def serve(settings: Settings) -> None:
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, clock)
     plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
-    agent = Agent(settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"))
+    preflights = NodePreflights(settings, sessions, store, clock)
+    agent = Agent(
+        settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"), preflights
+    )
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -26,7 +26,7 @@ from slurm_reclaim.stages.desk import Desk
 
 log = logging.getLogger(__name__)
 
-MOST_HISTORY = 50_000  # events
+FIRST_LOOK, MOST_HISTORY = 1000, 50_000  # events
 HOUR = 3600.0  # seconds that limits.per_hour counts over
 
 _STATE_OF = {Verb.HIBERNATE: State.HIBERNATING, Verb.RESTORE_IN_PLACE: State.RESTORING}
@@ -53,12 +53,12 @@ def _lately(desk: Desk) -> Sequence[Event]:
     and ended since; read from the end, since a journal keeps months."""
     settings = desk.settings
     span = max(HOUR, settings.config.limits.brake_span) + settings.dump_timeout
-    many, since = 250, desk.clock.now() - span
+    many, since = FIRST_LOOK, desk.clock.now() - span
     while True:
-        many *= 4
         events = desk.journal.events(limit=many)
         if len(events) < many or events[0].at < since or many >= MOST_HISTORY:
             return [event for event in events if event.at >= since]
+        many *= 4
 
 
 def _of_this_life(desk: Desk) -> dict[SessionId, Evidence]:

@@ -40,6 +40,13 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class RestoreWish:
+    """`accept`: absolute paths of files that may have changed while the session slept."""
+
+    accept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class KeepWish:
     """`seconds`: 0 is what idle.keep says."""
 
@@ -128,8 +135,8 @@ class Routes:
         return await requests.ask_hibernate(self._desk, ask.caller, ask.match["job"], wish.reason)
 
     async def restore(self, ask: Ask) -> Session:
-        decode_request(ask.body or b"{}", Wish)
-        return await requests.ask_restore(self._desk, ask.caller, ask.match["job"])
+        wish = decode_request(ask.body or b"{}", RestoreWish)
+        return await requests.ask_restore(self._desk, ask.caller, ask.match["job"], wish.accept)
 
     async def keep(self, ask: Ask) -> Session:
         wish = decode_request(ask.body or b"{}", KeepWish)

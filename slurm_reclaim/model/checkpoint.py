@@ -94,23 +94,53 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A regular file or directory that the processes have open or mapped, found by its path at the
+    restore. `path` as it can be shown, `raw` base64 of its bytes where they are no UTF-8; `size` -1
+    where unknown; `uses` are letters of `r`, `w`, `a` (written, to the end only), `m` (mapped),
+    `x` (mapped to be run) and `d` (a directory); `mode` as stat(2) has it; `mtime` nanoseconds
+    since the epoch, 0 where unknown. Of code: `build_id` (hex), or where it has none `digest` of
+    samples of its content. `locks`: `flock` or `range`, `read` or `write`, first and last byte."""
+
+    path: str
+    size: int
+    mode: int
+    uses: str
+    mtime: int = 0
+    build_id: str = ""
+    digest: str = ""
+    raw: str = ""
+    locks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
-    """What the node of a restore must have."""
+    """What the node of a restore must have. `cpu_flags` are names with spaces between them, those
+    that programs can use; `xsave` bytes that the CPU saves of its registers at most (0: unknown);
+    `glibc` version and `glibc_build` build-id of the C library that is mapped ("": none of the
+    node's); `mounts` are `PLACE TYPE` of the file systems that its files lie on; `memory` and
+    `hugepages` bytes; `listening` addresses like `tcp/127.0.0.1:8888`."""
 
     arch: str
     kernel: str
-    cpu_flags_digest: str
     criu: str
     max_pid: int
     memory: int
     listening: tuple[str, ...] = ()
+    cpu_flags: str = ""
+    xsave: int = 0
+    glibc: str = ""
+    glibc_build: str = ""
+    mounts: tuple[str, ...] = ()
+    hugepages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`rights`: of every thread in the image, as the kernel told them while it was frozen.
-    Times are Unix seconds; clocks are nanoseconds of the dumped tree's own CLOCK_MONOTONIC and
-    CLOCK_BOOTTIME at the freeze."""
+    """`order`: the one that was carried out by it; a session that was restored in place is
+    saved again under the same restart count. `rights`: of every thread in the image, as the
+    kernel told them while it was frozen. Times are Unix seconds; clocks are nanoseconds of the
+    dumped tree's own CLOCK_MONOTONIC and CLOCK_BOOTTIME at the freeze."""
 
     version: int
     session: str
@@ -132,7 +162,9 @@ class Manifest:
     outputs: tuple[OutputFile, ...]
     needs: Needs
     processes: int
+    files: tuple[File, ...] = ()
     rights: tuple[Held, ...] = ()
+    order: str = ""
 
     @property
     def size(self) -> int:

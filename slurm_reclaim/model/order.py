@@ -106,7 +106,8 @@ class Living(str, Enum):
 class SessionReport:
     """One session of the node. `session` is empty until the controller has named it (a fresh
     start); `started` Unix seconds of this incarnation on this node; `samples` what was measured
-    since the last report that was answered, in order, without a hole between them."""
+    since the last report that was answered, in order, without a hole between them; `blockers` what
+    stood in the way of a hibernation when it was `looked` at last (Unix seconds, 0: not yet)."""
 
     job_id: int
     uid: int
@@ -124,18 +125,26 @@ class SessionReport:
     needs: Needs | None = None
     progress: Progress = field(default_factory=Progress)
     blockers: tuple[Blocker, ...] = ()
+    looked: float = 0.0
     samples: tuple[Sample, ...] = ()
     gpus: tuple[GpuHeld, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node has, for fit and for `reclaim check`. `store_keys`: ids of the store's keys, the
-    one that seals first; `store_orders`: its agent knows the orders about the store."""
+    """What a node has, for fit and for `reclaim check`; the words are those of Needs. `mounts` are
+    all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all;
+    `store_keys` ids of the store's keys, the one that seals first; `store_orders`: its
+    agent knows the orders about the store."""
 
     arch: str = ""
     kernel: str = ""
-    cpu_flags_digest: str = ""
+    cpu_flags: str = ""
+    xsave: int = 0
+    glibc: str = ""
+    glibc_build: str = ""
+    mounts: tuple[str, ...] | None = None
+    hugepages: int = 0
     criu: str = ""
     criu_ok: bool = False
     criu_problem: str = ""
@@ -194,8 +203,11 @@ class StartMode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartAnswer:
+    """`accept`: files that may have changed since the checkpoint, by its owner's word."""
+
     mode: StartMode
     reason: str
     session: str = ""
     restarts: int = 0
     checkpoint: int = -1
+    accept: tuple[str, ...] = ()

@@ -62,7 +62,8 @@ class Session:
     `set_back` runs that Slurm has forgotten, so that its restart count is lower than ours;
     `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
     `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
-    shadow mode has noted what it would have done."""
+    shadow mode has noted what it would have done; `accepted` files that may have changed while it
+    sleeps, by its owner's word."""
 
     id: SessionId
     user: str
@@ -93,6 +94,7 @@ class Session:
     cooldown_until: float = 0.0
     cooldown_reason: str = ""
     shadowed: float = 0.0
+    accepted: tuple[str, ...] = ()
     progress: Progress = field(default_factory=Progress)
 
     @property

@@ -13,6 +13,12 @@ from slurm_reclaim.stages.view import counted, same_job, set_back
 
 _ALIVE = frozenset({Living.RUNNING, Living.DUMPING, Living.RESTORING})
 
+# Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
+# be opened on a node fails before anything of ours runs.
+MISHAPS = frozenset(
+    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+)  # fmt: skip
+
 
 def row(desk: Desk, session: Session) -> Job | None:
     """The job's row, if it is newer than the session's last transition and the last thing we told

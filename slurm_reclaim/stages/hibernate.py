@@ -11,7 +11,7 @@ from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.stages import standing
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import detail_of, end, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import Heard
@@ -160,9 +160,10 @@ async def _over(desk: Desk, session: Session, job: Job) -> bool:
     if job.restarts > session.restarts:
         incarnation_lost(desk, session, job)
         return True
-    if job.finished:
+    if job.finished and not (job.state in MISHAPS and desk.orders.of_session(str(session.id))):
         end(desk, session, f"the job ended while it was being hibernated: {job.state}")
         return True
+    # Ended by nobody's will, perhaps right after the commit: its agent, asked already, will say.
     return False
 
 

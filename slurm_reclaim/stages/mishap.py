@@ -9,15 +9,10 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import detail_of, end, gone, lift_fence, row
+from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, lift_fence, row
 from slurm_reclaim.stages.requeue import requeue_held
 from slurm_reclaim.stages.wording import held_again
 
-# Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
-# be opened on a node fails before anything of ours runs.
-MISHAPS = frozenset(
-    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
-)  # fmt: skip
 # How the reason begins that is ours; without it the node itself held the job again.
 NOT_RESTORED = "not restored on"
 

@@ -52,11 +52,31 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
             continue
         if not told.session and _surely(desk, report, told, session):
             names[str(told.job_id)] = str(session.id)
+        _take_blockers(desk, session, told)
         if told.samples:
             take_samples(desk, report, told, session)
             if desk.recorder is not None:
                 desk.recorder(session, told.samples)
     return ReportReply(tuple(acknowledged), names, len(report.events))
+
+
+def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:
+    """What its agent found by looking now and then: known long before it matters."""
+    if not told.looked or session.state is not State.ACTIVE or told.restarts != session.restarts:
+        return
+    names = tuple(map(str, told.blockers))
+    if names == session.blockers:
+        return
+    desk.update(session.id, blockers=names)
+    if names:
+        desk.note(
+            session.id,
+            "not-hibernatable",
+            f"can't be hibernated: {'; '.join(names)}",
+            {"blockers": [blocker.name for blocker in told.blockers]},
+        )
+    else:
+        desk.note(session.id, "hibernatable", "what stood in the way of a hibernation is gone")
 
 
 def _surely(desk: Desk, report: Report, told: SessionReport, session: Session) -> bool:

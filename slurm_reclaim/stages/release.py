@@ -19,11 +19,14 @@ from slurm_reclaim.stages.view import same_job
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
 
 
-async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:
+async def restore(
+    desk: Desk, session: Session, *, operator: bool, by: str, accept: tuple[str, ...] = ()
+) -> Session:
     """Release the hibernated job onto nodes that can restore it. Raises Refused, Unavailable,
-    RequeueFailed; nothing is released then. Call with the session's lock held."""
+    RequeueFailed; nothing is released then. Call with the session's lock held. `accept`: files
+    that may have changed while it slept; each request says it anew."""
     if session.state in _UNDER_WAY:
-        return session
+        return desk.update(session.id, accepted=accept) if accept else session
     if session.state is not State.HIBERNATED:
         raise wrong_state(session, "restored")
     if session.checkpoint < 0:
@@ -39,6 +42,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             hint="ask the site's support why",
         )
     session = _through_fence(desk, session, operator=operator, by=by)
+    session = _with_accepted(desk, session, accept)
     session = _try_again(desk, session, job)
     _refuse_unfit(desk, session, suitable(desk, session, job))
     await keep(desk, session, job, now=True)
@@ -69,6 +73,14 @@ def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> 
         )
     desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
     return desk.update(session.id, fence="")
+
+
+def _with_accepted(desk: Desk, session: Session, accept: tuple[str, ...]) -> Session:
+    """A changed file is no node's fault: with it accepted, all are as good as before."""
+    if accept == session.accepted:
+        return session
+    bad = () if accept else session.bad_nodes
+    return desk.update(session.id, accepted=accept, bad_nodes=bad)
 
 
 def _try_again(desk: Desk, session: Session, job: Job) -> Session:

@@ -18,6 +18,7 @@ from slurm_reclaim.stages.explain import explanation
 from slurm_reclaim.stages.observe import progress
 
 MOST_EVENTS = 10_000
+MOST_FILES = 1000
 
 
 async def sessions(desk: Desk, caller: Caller, *, ended: bool = False) -> list[Session]:
@@ -92,13 +93,21 @@ async def set_brake(desk: Desk, caller: Caller, reason: str) -> str:
     return desk.brake
 
 
-async def ask_restore(desk: Desk, caller: Caller, text: str) -> Session:
+async def ask_restore(
+    desk: Desk, caller: Caller, text: str, accept: tuple[str, ...] = ()
+) -> Session:
+    """`accept`: files that may have changed while it slept. Raises BadRequest, and what
+    `release.restore` raises."""
+    if len(accept) > MOST_FILES or any(not path.startswith("/") for path in accept):
+        raise BadRequest(f"at most {MOST_FILES} files can be accepted, by their absolute paths")
     found = await _find(desk, caller, parse_job_ref(text))
     # An owner who is an operator, too, may release what an operator holds.
     operator = await sees_all(desk, caller)
     async with desk.lock(found.id):
         current = desk.sessions.get(found.id, found)
-        after = await release.restore(desk, current, operator=operator, by=str(caller))
+        after = await release.restore(
+            desk, current, operator=operator, by=str(caller), accept=accept
+        )
         return _with_progress(desk, after)
 
 

@@ -97,6 +97,7 @@ def _for_session(
         str(session.id),
         job.restarts,
         session.checkpoint,
+        session.accepted,
     )
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.model.checkpoint import STORE_MARKER, Credentials
 from slurm_reclaim.model.ids import SessionId
 from tests.bench.lab import IMAGES, LAB, NAME, BenchLab
@@ -65,7 +67,9 @@ def with_borg(images: Path, base: Path) -> None:
 
 
 def with_store(images: Path, base: Path) -> None:
-    store = DirectoryStore(base / "out", "bench", base / "work")
+    keys = KeyFile(base / "store.keys")
+    keys.add(0)
+    store = DirectoryStore(base / "out", "bench", base / "work", Seal(keys, base / "out"))
     owner = Credentials(os.geteuid(), os.getegid(), (), 0, False)
     staged = store.stage(SessionId("bench", 1, 0, 1), 0, owner)
     for path in sorted(images.iterdir()):

@@ -80,6 +80,9 @@ static int kind_of(int fd, char *place, size_t size)
 	}
 	if (S_ISSOCK(facts.st_mode)) {
 		kind = kind_of_socket(fd, place, size);
+	} else if (S_ISFIFO(facts.st_mode)) {
+		snprintf(place, size, "a pipe");
+		kind = KIND_PIPE;
 	} else if (S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)) {
 		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 		got = readlink(link, place, size - 1);
@@ -103,7 +106,7 @@ static int kind_of(int fd, char *place, size_t size)
 		return -1;                                                                         \
 	return (int)faults_after((call), lost);
 
-#define ANY (KIND_FILE | KIND_REMOTE | KIND_LOCAL)
+#define ANY (KIND_FILE | KIND_REMOTE | KIND_LOCAL | KIND_PIPE)
 #define SPOKEN (KIND_REMOTE | KIND_LOCAL)
 
 EXPORT ssize_t write(int fd, const void *data, size_t size)
@@ -139,7 +142,7 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *from, size_t size)
 
 EXPORT ssize_t splice(int in, off64_t *from, int out, off64_t *to, size_t size, unsigned flags)
 {
-	ON_DESCRIPTOR(ssize_t, splice, KIND_FILE, out, NEXT(splice)(in, from, out, to, size, flags))
+	ON_DESCRIPTOR(ssize_t, splice, KIND_FILE | KIND_PIPE, out, NEXT(splice)(in, from, out, to, size, flags))
 }
 
 EXPORT int fsync(int fd)

@@ -19,7 +19,8 @@ class Kind(enum.IntFlag):
     EXEC = 8
     TRACE = 16
     HEAR = 32
-    ALL = 63
+    PIPE = 64
+    ALL = 127
 
 
 class Action(enum.IntEnum):

@@ -15,6 +15,7 @@ enum kind {
 	KIND_EXEC = 8,   /* becomes another program */
 	KIND_TRACE = 16, /* ptrace(2): CRIU's hand on a session */
 	KIND_HEAR = 32,  /* takes what another host said */
+	KIND_PIPE = 64,  /* writes into a pipe: images on their way between CRIU and the agent */
 };
 
 enum action {

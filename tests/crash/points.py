@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.crash.control import Action, Kind
 
-EFFECTS = Kind.FILE | Kind.REMOTE | Kind.LOCAL | Kind.EXEC
+EFFECTS = Kind.FILE | Kind.REMOTE | Kind.LOCAL | Kind.EXEC | Kind.PIPE
 VERBS = ("hibernate", "restore")
 PROGRAMS = ("reclaim-agent", "criu", "reclaimd", "reclaim")
 ON_CTL = ("reclaimd", "reclaim")
@@ -42,12 +42,13 @@ LOST = Fault("done, but EIO", Action.LOSE, Kind.FILE, 1, errno.EIO)
 UNSENT = Fault("request not sent", Action.FAIL, Kind.REMOTE, 1, errno.ECONNRESET)
 UNHEARD = Fault("reply lost", Action.FAIL, Kind.HEAR, 1, errno.ECONNRESET)
 PARTITION = Fault("partition", Action.FAIL, Kind.REMOTE | Kind.HEAR, 0, errno.ETIMEDOUT)
+BROKEN = Fault("broken pipe", Action.FAIL, Kind.PIPE, 1, errno.EPIPE)
 NO_FORK = Fault("exec fails", Action.FAIL, Kind.EXEC, 1, errno.ENOMEM)
 
 # Every how many calls there is a point.
 DAEMON = {KILL: 1, EIO: 1, ENOSPC: 2, LOST: 3, UNSENT: 1, UNHEARD: 1, PARTITION: 3, STOP: 12,
-          NO_FORK: 1}  # fmt: skip
-OF_CRIU = {KILL: 2, ENOSPC: 3, EIO: 8, STOP: 30}
+          NO_FORK: 1, BROKEN: 3}  # fmt: skip
+OF_CRIU = {KILL: 2, ENOSPC: 3, EIO: 8, STOP: 30, BROKEN: 6}
 OF_COMMAND = {KILL: 1, UNSENT: 1, UNHEARD: 1}
 
 

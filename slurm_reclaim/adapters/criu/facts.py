@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import sh
 
 from slurm_reclaim import __version__
+from slurm_reclaim.adapters.criu import look, processor
 from slurm_reclaim.adapters.criu.command import LIBEXEC
-from slurm_reclaim.adapters.criu.description import cpu_flags_digest, criu_version
+from slurm_reclaim.adapters.criu.description import criu_version
+from slurm_reclaim.adapters.proc import filesystems
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
@@ -67,8 +71,33 @@ def plugin_installed() -> bool:
     return bool(places) and not missing_program()
 
 
+@dataclass(frozen=True, slots=True)
+class Libc:
+    """The C library of the node, the one that the agent itself runs with; all "" where it is not
+    the GNU one."""
+
+    path: str = ""
+    version: str = ""
+    build_id: str = ""
+
+
+def libc() -> Libc:
+    """A package that is upgraded while the agent runs shows at its next start, or earlier: at the
+    restore, where every mapped file is looked at."""
+    try:
+        version = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
+        maps = Path("/proc/self/maps").read_text(errors="replace")
+        found = re.search(r"\s(/\S*/libc[.-]\S*so\S*)$", maps, re.MULTILINE)
+        if not version or found is None:
+            return Libc()
+        with open(found[1], "rb") as file:
+            return Libc(found[1], version, look.build_id(file.fileno()))
+    except (OSError, ValueError):
+        return Libc()
+
+
 class FactFinder:
-    """CRIU is asked once per agent start; the store each time."""
+    """CRIU and the C library are asked once per agent start; the store each time."""
 
     def __init__(self, criu: str, store: DirectoryStore, keys: KeyFile, config_digest: str) -> None:
         self._criu = criu
@@ -77,6 +106,7 @@ class FactFinder:
         self._config_digest = config_digest
         self._problem = criu_problem(criu)
         self._version = criu_version(criu)
+        self._glibc = libc()
 
     def facts(self) -> NodeFacts:
         free, trouble = 0, ""
@@ -88,7 +118,12 @@ class FactFinder:
         return NodeFacts(
             arch=uname.machine,
             kernel=uname.release,
-            cpu_flags_digest=cpu_flags_digest(),
+            cpu_flags=processor.flags(),
+            xsave=processor.xsave_size(self._criu),
+            glibc=self._glibc.version,
+            glibc_build=self._glibc.build_id,
+            mounts=filesystems.places(),
+            hugepages=filesystems.hugepages("nr_hugepages"),
             criu=self._version,
             criu_ok=not self._problem,
             criu_problem=self._problem,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.errors import IntegrityError
 
 _COMMON_MAGIC = 0x54564319
-_TCP, _LISTEN, _CLOSE = 6, 10, 7
+_TCP, _UDP, _LISTEN, _CLOSE = 6, 17, 10, 7
 _AF_INET = 2
 _X86_64, _CODE_64, _SYSCALL_BYTES = 1, 0x33, 2
 _EINTR = 2**64 - 4
@@ -99,6 +99,39 @@ def close_outside_tcp(images: Path) -> int:
         return True
 
     return edit(path, message("File"), close)
+
+
+def listening(images: Path) -> tuple[str, ...]:
+    """Addresses that will be bound for whoever wants to talk: `tcp/127.0.0.1:8888`, sorted."""
+    found = set()
+    for raw in entries(images / "files.img"):
+        entry = message("File").FromString(raw)
+        if not entry.HasField("isk") or not entry.isk.src_port:
+            continue
+        socket = entry.isk
+        # A datagram socket with a peer has a port that the kernel gave it.
+        waits = not socket.dst_port if socket.proto == _UDP else socket.state == _LISTEN
+        if socket.proto in (_TCP, _UDP) and waits:
+            kind = "udp" if socket.proto == _UDP else "tcp"
+            address = ipaddress.ip_address(
+                struct.pack(f"<{len(socket.src_addr)}I", *socket.src_addr)
+            )
+            host = f"[{address}]" if address.version == 6 else str(address)
+            found.add(f"{kind}/{host}:{socket.src_port}")
+    return tuple(sorted(found))
+
+
+def take_as_they_are(images: Path, names: Collection[bytes]) -> int:
+    """Let these files be opened whatever size and mode they have by now; how many there were."""
+
+    def forget(entry: Any) -> bool:
+        if not entry.HasField("reg") or entry.reg.name not in names:
+            return False
+        entry.reg.ClearField("size")
+        entry.reg.ClearField("mode")
+        return True
+
+    return edit(images / "files.img", message("File"), forget)
 
 
 def drop_seccomp(images: Path) -> int:

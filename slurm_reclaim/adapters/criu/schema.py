@@ -2,7 +2,8 @@
 
 Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
 back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
-of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, mm, pstree).
+of CRIU's images/*.proto (fdinfo, regfile, remap-file-path, mm, vma, sk-inet, core, creds, pstree,
+cpuinfo). A name need be no UTF-8, so that it is bytes here; on disk that is the same.
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "id": (1, "uint32", False),
         "flags": (2, "uint32", False),
         "pos": (3, "uint64", False),
-        "name": (6, "string", False),
+        "name": (6, "bytes", False),
         "size": (8, "uint64", False),
         "mode": (10, "uint32", False),
+    },
+    "RemapFilePath": {
+        "orig_id": (1, "uint32", False),
+    },
+    "Vma": {
+        "shmid": (4, "uint64", False),
+        "prot": (5, "uint32", False),
+        "status": (7, "uint32", False),
+    },
+    "CpuX86": {
+        "xsave_size_max": (10, "uint32", False),
+    },
+    "CpuInfo": {
+        "x86_entry": (1, "CpuX86", True),
     },
     "InetSocket": {
         "id": (1, "uint32", False),
@@ -92,6 +107,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cgroup_ns_id": (11, "uint32", False),
     },
     "Memory": {
+        "vmas": (14, "Vma", True),
         "dumpable": (15, "int32", False),
     },
     "Core": {

@@ -7,12 +7,12 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu import command, credentials, images
 from slurm_reclaim.adapters.criu.command import Entry
-from slurm_reclaim.adapters.criu.description import describe, node_needs
+from slurm_reclaim.adapters.criu.description import describe
+from slurm_reclaim.adapters.criu.fitting import Fitting
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import (
@@ -34,7 +34,7 @@ from slurm_reclaim.errors import (
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs, Rights
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Rights
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
@@ -54,7 +54,7 @@ def _opened(path: Path) -> Iterator[int]:
 class SessionTree:
     """Fulfils ports.Tree. `note_worker` is told the CRIU process at work, so that an agent started
     anew can wait for it instead of disturbing it. `jupyter` asks the session's servers how its
-    kernels are now, None where there are none."""
+    kernels are now, None where there are none; `on_gpus` tells the bytes of GPU memory it holds."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class SessionTree:
         node: str,
         note_worker: Callable[[int], None],
         jupyter: Callable[[], Reading | None],
+        on_gpus: Callable[[], int] = lambda: 0,
     ) -> None:
         self._session = session
         self._config = config
@@ -71,10 +72,10 @@ class SessionTree:
         self._jupyter = jupyter
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
-        self._needs: Needs | None = None
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
         self._surroundings = Surroundings(session, config)
+        self._fitting = Fitting(session, config, self._surroundings, on_gpus)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -93,19 +94,17 @@ class SessionTree:
         raise DumpFailed("the session's first process is gone")
 
     def blockers(self) -> Sequence[Blocker]:
-        session = self._session
+        session, members = self._session, self._members()
         try:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
-        found = blockers.find(
-            self._members(),
-            root=root.pid,
-            relay=session.relay,
-            uid=session.uid,
-            ghost_limit=self._config.ghost_limit,
-        )
-        return [*found, *self._surroundings.blockers(), *self._steps()]
+        return [
+            *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
+            *self._fitting.blockers(members, root),
+            *self._surroundings.blockers(),
+            *self._steps(),
+        ]
 
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
@@ -155,8 +154,7 @@ class SessionTree:
         members = self._members()
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
-        listening = tuple(sockets.listening(members, root.pid))
-        self._needs = node_needs(self._config.criu, listening=listening)
+        self._fitting.prepare()
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
@@ -200,7 +198,8 @@ class SessionTree:
         self._surroundings.save(staged, self._root())
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
-        assert self._needs is not None, "described before it was dumped"
+        members = self._members()
+        needs, files = self._fitting.record(staged.images, members)
         return describe(
             session=self._session,
             root=self._root(),
@@ -209,14 +208,11 @@ class SessionTree:
             clocks=self._clocks,
             contents=contents,
             outputs=self._surroundings.outputs,
-            needs=replace(
-                self._needs,
-                memory=self.memory(),
-                max_pid=images.highest_pid(staged.images),
-            ),
-            processes=len(self._members()),
+            needs=needs,
+            processes=len(members),
             rights=rights.grouped(self._rights),
             private_tmp=self._surroundings.private_tmp(),
+            files=files,
         )
 
     # -- afterwards ---------------------------------------------------------------------------
@@ -240,6 +236,9 @@ class SessionTree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self._surroundings.put_back_outputs(opened)
+
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        return self._fitting.check(manifest)
 
     def restore(self, opened: Opened) -> None:
         manifest = opened.manifest
@@ -270,6 +269,7 @@ class SessionTree:
         credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
         images.resume_interrupted_calls(private)
+        self._fitting.edit(private)
         if manifest.seccomp:
             images.drop_seccomp(private)
 

@@ -65,8 +65,8 @@ async def forged(how, job):
         middle = len(credential) // 2
         bent = "A" if credential[middle] != "A" else "B"
         credential = credential[:middle] + bent + credential[middle + 1 :]
-    if how == "empty":
-        credential = ""
+    if how == "made-up":
+        credential = "MUNGE:AAAA:"
     http = HttpClient(config.controller.host, config.controller.port)
     headers = {"Authorization": SCHEME + credential, "Content-Type": "application/json"}
     answer = await http.ask("POST", path, headers, body, 20.0)

@@ -63,7 +63,7 @@ def commit(
         gid=id.uid, user="alice", node="n1", created=1000.0 + restarts, reason="idle", root_pid=300,
         credentials=Credentials(id.uid, id.uid, (), 0, False), monotonic=0, boottime=0,
         seccomp=False, private_tmp=False, contents=Contents(tuple(parts), needed, 1, 1 << 20, 0),
-        outputs=(), needs=Needs("x86_64", "6.1", "abc", "4.2.1", 310, 1 << 20), processes=3,
+        outputs=(), needs=Needs("x86_64", "6.1", "4.2.1", 310, 1 << 20), processes=3,
     )  # fmt: skip
     sealed = store._seal.seal(msgspec.json.encode(manifest), f"{id}/{restarts}")
     (folder / "manifest.json").write_bytes(sealed)

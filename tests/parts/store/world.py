@@ -169,7 +169,7 @@ class _Tree:
             private_tmp=True,
             contents=contents,
             outputs=(),
-            needs=Needs("x86_64", "6", "", "4.2.1", 310, 1000),
+            needs=Needs("x86_64", "6", "4.2.1", 310, 1000),
             processes=3,
         )
 
@@ -184,6 +184,10 @@ class _Tree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self.world.step("outputs")
+
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        self.world.step("fits")
+        return ()
 
     def restore(self, opened: Opened) -> None:
         self.world.step("restore")

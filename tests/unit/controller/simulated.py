@@ -12,10 +12,14 @@ from slurm_reclaim.model.sample import Reading
 ALICE, BOB = 2001, 2002
 QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
 FIT = NodeFacts(
-    arch="x86_64", kernel="6.18.5-1", cpu_flags_digest="f00", criu="4.2.1", criu_ok=True,
-    plugin_seen=True, store_ok=True, version="0.1.0", store_orders=True,
+    arch="x86_64", kernel="6.18.5-1", cpu_flags="avx2 sse2", xsave=832, criu="4.2.1", criu_ok=True,
+    plugin_seen=True, store_ok=True, version="0.1.0", glibc="2.41", glibc_build="cafe",
+    store_orders=True, mounts=("/home nfs4", "/opt ext4", "/shared nfs"), hugepages=4 << 20,
 )  # fmt: skip
-NEEDS = Needs("x86_64", "6.18.5-1", "f00", "4.2.1", 400, 1 << 20)
+NEEDS = Needs(
+    "x86_64", "6.18.5-1", "4.2.1", 400, 1 << 20, cpu_flags="avx2 sse2", xsave=832, glibc="2.41",
+    glibc_build="cafe", mounts=("/home nfs4", "/opt ext4", "/shared nfs"), hugepages=4 << 20,
+)  # fmt: skip
 
 
 @dataclass
@@ -72,6 +76,8 @@ class Agent:
     done: set[str] = field(default_factory=set)
     hibernate: Outcome = Outcome.DONE
     restore_fails: str = ""
+    changed_file: str = ""  # that a restore fails for unless it is accepted
+    looked: float = 0.0
     readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
     measures: bool = True
     blockers: tuple[Blocker, ...] = ()

@@ -26,8 +26,9 @@ from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import requests
+from tests.unit.controller.simulated import Agent, SimJob
 from tests.unit.controller.stand import Stand, emptied
-from tests.unit.controller.world import Agent, SimJob, World
+from tests.unit.controller.world import World
 
 MANY = int(os.environ.get("RECLAIM_LIVES", "0"))
 # The order in which it came is told; making it shorter takes minutes.

@@ -21,8 +21,9 @@ from slurm_reclaim.model.order import Living, Order, ReportReply, Result, StartA
 from slurm_reclaim.model.order import Outcome as Out
 from slurm_reclaim.stages import observe
 from slurm_reclaim.stages.origin import see_origin
+from tests.unit.controller.simulated import ALICE
 from tests.unit.controller.stand import Stand
-from tests.unit.controller.world import ALICE, World
+from tests.unit.controller.world import World
 from tests.unit.transport.standin import StandInMunge, StandInMunged
 
 N1, N2 = "192.0.2.11", "192.0.2.12"

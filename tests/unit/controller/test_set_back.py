@@ -9,9 +9,9 @@ import pytest
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import StartMode, StartQuestion
 from slurm_reclaim.stages import start
-from tests.unit.controller.simulated import FIT, SimJob
+from tests.unit.controller.simulated import ALICE, FIT, SimJob
 from tests.unit.controller.stand import Stand
-from tests.unit.controller.world import ALICE, World
+from tests.unit.controller.world import World
 
 
 def forget(world: World, before: SimJob) -> None:

@@ -360,8 +360,10 @@ class World:
         if answer.checkpoint != newest:
             raise BrokenRule(f"S10: checkpoint {answer.checkpoint} chosen, {newest} is newer")
         tree.session, tree.restarts = answer.session, answer.restarts
-        if agent.restore_fails:
-            tree.living, tree.reason = Living.RESTORE_FAILED, agent.restore_fails
+        changed = agent.changed_file and agent.changed_file not in answer.accept
+        if agent.restore_fails or changed:
+            why = agent.restore_fails or f"{agent.changed_file} changed"
+            tree.living, tree.reason = Living.RESTORE_FAILED, why
             return
         tree.living, tree.restored = Living.RUNNING, True
         self.history.append(f"restored {tree.job_id} on {agent.node}")
@@ -374,6 +376,7 @@ class World:
                 reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
                 needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
+                blockers=agent.blockers, looked=agent.looked,
             )
             for t in agent.trees.values()
         )  # fmt: skip

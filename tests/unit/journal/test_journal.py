@@ -28,7 +28,7 @@ def session(id: SessionId = ID, state: State = State.ACTIVE) -> Session:
     return Session(
         id=id, user="alice", name="n\nb|\x00é", account="phys", partition="main", qos="normal",
         state=state, reason="adopted", since=5.0, array_task=None, bad_nodes=("n1",),
-        saved=Saved("c", "n[1-3]", 60), needs=Needs("x86_64", "6.1", "abc", "4.2.1", 9, 10),
+        saved=Saved("c", "n[1-3]", 60), needs=Needs("x86_64", "6.1", "4.2.1", 9, 10),
     )  # fmt: skip
 
 
