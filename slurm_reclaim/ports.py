@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
@@ -54,6 +55,12 @@ class Scheduler(Protocol):
         ...
 
     async def release(self, job_id: int) -> None: ...
+
+    async def hold(self, job_id: int) -> None:
+        """Hold a waiting job such that its owner can't release it."""
+        ...
+
+    async def cancel(self, job_id: int) -> None: ...
 
     async def operator(self, user: str) -> bool:
         """Whether Slurm's accounting gives this user the level Operator or Administrator."""
@@ -130,6 +137,22 @@ class Journal(Protocol):
         ...
 
     def evidence(self) -> Mapping[SessionId, Evidence]: ...
+
+    def pins(self) -> Sequence[Pin]: ...
+
+    def pin(self, pin: Pin) -> None:
+        """Replaces what the same side (owner or admin) said of the same checkpoint."""
+        ...
+
+    def unpin(self, pin: Pin) -> None: ...
+
+    def announced(self) -> Mapping[str, Announced]:
+        """What owners were told of the end of their sessions, by session."""
+        ...
+
+    def announce(self, announced: Announced) -> None:
+        """Replaces what was stored of that session."""
+        ...
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         """(number, session, what, details) of intents without outcome."""

@@ -22,6 +22,7 @@ _COMMANDS = {
     "explain": "explain",
     "events": "events",
     "brake": "brake",
+    "checkpoints": "checkpoints",
     "notice": "notice",
     "record": "record",
     "replay": "replay",

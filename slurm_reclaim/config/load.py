@@ -73,10 +73,23 @@ def contradictions(config: Config) -> list[str]:
             found.append(f"controller.node_addresses: {error}")
     return [
         *found,
+        *_retention(config),
         *_unreadable_times(config),
         *_unknown_signals(config),
         *notices.contradictions(config.notice),
     ]
+
+
+def _retention(config: Config) -> Iterator[str]:
+    rules = config.retention
+    if rules.notice_again > rules.notice:
+        yield "retention.notice_again: must not be larger than retention.notice"
+    ways = {"mail", "webhook", "hook"} & set(config.notice.channels) & set(config.notice.enough)
+    if rules.hibernated and not ways:
+        yield (
+            "retention.hibernated: no owner could ever be told: a session that sleeps has no "
+            "terminal; put mail, webhook or hook into notice.channels and notice.enough"
+        )
 
 
 def _unreadable_times(config: Config) -> Iterator[str]:

@@ -8,33 +8,15 @@ seconds and bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType
 
+from slurm_reclaim.config.retention import Retention as Retention
+from slurm_reclaim.config.values import Bytes as Bytes
+from slurm_reclaim.config.values import Path as Path
+from slurm_reclaim.config.values import Seconds as Seconds
+from slurm_reclaim.config.values import setting as setting
 from slurm_reclaim.model.notice import Channel
 
-Seconds = NewType("Seconds", float)
-Bytes = NewType("Bytes", int)
-Path = NewType("Path", str)
-
 CHANNELS = tuple(channel.value for channel in Channel)
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    choices: tuple[str, ...] = (),
-    example: str = "",
-    least: float | None = None,
-    most: float | None = None,
-) -> Any:
-    """A dataclass field that carries its documentation and its bounds (in seconds or bytes for
-    durations and sizes). Lists default to empty."""
-    metadata = {"doc": doc, "choices": choices, "example": example, "least": least, "most": most}
-    if isinstance(default, (list, dict)):
-        kind = type(default)
-        return field(default_factory=lambda: kind(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -76,7 +58,9 @@ class Slurm:
     """[slurm]: How Slurm is asked and what it is told."""
 
     cluster: str = setting("", "ClusterName; empty: asked of Slurm.")
-    bin: Path = setting(Path("/usr/bin"), "Directory of squeue, scontrol, sinfo and sacctmgr.")
+    bin: Path = setting(
+        Path("/usr/bin"), "Directory of squeue, scontrol, scancel, sinfo and sacctmgr."
+    )
     interval: Seconds = setting(
         Seconds(10), "Time between two cluster-wide queries.", least=1, most=3600
     )
@@ -382,6 +366,7 @@ class Config:
     idle: Idle = field(default_factory=Idle)
     cost: Cost = field(default_factory=Cost)
     limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
     notice: Notices = field(default_factory=Notices)
     logging: Logging = field(default_factory=Logging)
     adopt: list[Adopt] = field(default_factory=list)

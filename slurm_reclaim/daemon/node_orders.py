@@ -11,11 +11,12 @@ from slurm_reclaim.adapters.proc import tree, wall
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
+from slurm_reclaim.daemon.node_store import NodeStoreOrders
 from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
-from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
+from slurm_reclaim.model.order import STORE_VERBS, Living, Order, Outcome, Result, Verb
 from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_hibernate
 from slurm_reclaim.stages.node_preflight import preflight
@@ -37,6 +38,7 @@ class NodeOrders:
         self._starts = starts
         self._store = store
         self._clock = clock
+        self._stored = NodeStoreOrders(sessions, store, clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[int] = set()
@@ -70,6 +72,8 @@ class NodeOrders:
         self._sessions.changed.set()
 
     async def _do(self, order: Order) -> Result:
+        if order.verb in STORE_VERBS:
+            return await self._stored.carry_out(order)
         session = self._sessions.get(order.job_id)
         if session is None:
             return await asyncio.to_thread(self._without_session, order)

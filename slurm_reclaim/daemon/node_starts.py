@@ -13,6 +13,7 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
@@ -28,7 +29,7 @@ from slurm_reclaim.errors import (
     StoreUnavailable,
     Unavailable,
 )
-from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.ports import Clock
@@ -287,17 +288,7 @@ class NodeStarts:
     async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
         """Restore into the session's waiting namespaces, fresh or in place."""
         began = time.time()
-        ok = await asyncio.to_thread(
-            node_restore.restore,
-            parse_session_id(id),
-            checkpoint,
-            session,
-            self._sessions.tree(session),
-            self._sessions.link(session),
-            self._store,
-            self._clock,
-            self._sessions.save,
-        )
+        ok = await asyncio.to_thread(self._bring_back, session, parse_session_id(id), checkpoint)
         if ok:
             self._sessions.note(
                 "session-restored",
@@ -321,6 +312,20 @@ class NodeStarts:
                 {"files": list(session.changed[:MOST_TOLD])},
             )
         return ok
+
+    def _bring_back(self, session: NodeSession, id: SessionId, checkpoint: int) -> bool:
+        """Blocking. Nothing of the session is expired meanwhile."""
+        with Collection(self._store, self._sessions.node).reading(id):
+            return node_restore.restore(
+                id,
+                checkpoint,
+                session,
+                self._sessions.tree(session),
+                self._sessions.link(session),
+                self._store,
+                self._clock,
+                self._sessions.save,
+            )
 
     # -- after an agent restart ---------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.controller import Controller
 from slurm_reclaim.daemon.recordings import Recordings
 from slurm_reclaim.errors import BadRequest, NotPermitted, Unavailable
+from slurm_reclaim.model.catalogue import Errand, Listing
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
 from slurm_reclaim.model.trace import Recorded
-from slurm_reclaim.stages import observe, requests, start
+from slurm_reclaim.stages import observe, requests, start, stored
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.origin import see_origin
 
@@ -59,6 +60,14 @@ class Brake:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class CheckpointWish:
+    """`checkpoint` as in parse_checkpoint_ref."""
+
+    checkpoint: str
+    reason: str = ""
+
+
 class Routes:
     def __init__(self, controller: Controller, config: Callable[[], Config]) -> None:
         self._controller = controller
@@ -78,6 +87,9 @@ class Routes:
             ("POST", "/v1/sessions/{job}/keep", self.keep),
             ("GET", "/v1/sessions/{job}/explain", self.explain),
             ("POST", "/v1/brake", self.brake),
+            ("GET", "/v1/checkpoints", self.checkpoints),
+            ("POST", "/v1/checkpoints/{verb}", self.checkpoint),
+            ("GET", "/v1/checkpoints/errands/{number}", self.errand),
             ("GET", "/v1/events", self.events),
             ("GET", "/v1/samples", self.samples),
             ("GET", "/v1/status", self.status),
@@ -138,6 +150,29 @@ class Routes:
     async def brake(self, ask: Ask) -> Brake:
         wish = decode_request(ask.body or b"{}", Wish)
         return Brake(await requests.set_brake(self._desk, ask.caller, wish.reason))
+
+    async def checkpoints(self, ask: Ask) -> Listing:
+        return await stored.listing(self._desk, ask.caller)
+
+    async def checkpoint(self, ask: Ask) -> object:
+        """One checkpoint, named in the body."""
+        wish, desk = decode_request(ask.body, CheckpointWish), self._desk
+        verb = ask.match["verb"]
+        if verb == "show":
+            return await stored.show(desk, ask.caller, wish.checkpoint)
+        if verb == "pin":
+            return await stored.pin(desk, ask.caller, wish.checkpoint, wish.reason)
+        if verb == "unpin":
+            return await stored.unpin(desk, ask.caller, wish.checkpoint)
+        if verb == "verify":
+            return await stored.verify(desk, ask.caller, wish.checkpoint)
+        if verb == "expire":
+            return await stored.expire_now(desk, ask.caller, wish.checkpoint)
+        raise BadRequest(f"there is no {verb!r} for checkpoints")
+
+    async def errand(self, ask: Ask) -> Errand:
+        wait = min(_number(ask, "wait", 0), LONGEST_WAIT)
+        return await stored.errand(self._desk, ask.match["number"], wait)
 
     async def events(self, ask: Ask) -> list[Event]:
         job, after = ask.query.get("job", ""), _number(ask, "after", 0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.sample import GpuHeld, Sample
@@ -21,7 +22,9 @@ class Verb(str, Enum):
     `preflight`: only name the blockers. `notify`: write `text` to the session's terminals.
     `cancel`: give up a hibernation that is not committed yet. `restore-in-place`: the requeue was
     refused or is not wanted, restore the committed checkpoint in the same allocation. `let-go`: the
-    session's wait is over (the job is to end or to be requeued by Slurm): the relay exits."""
+    session's wait is over (the job is to end or to be requeued by Slurm): the relay exits.
+    `catalogue`, `parts`, `verify`, `expire`: work on the store, see StoreTask; any agent that has
+    the store can do it."""
 
     HIBERNATE = "hibernate"
     PREFLIGHT = "preflight"
@@ -29,13 +32,21 @@ class Verb(str, Enum):
     CANCEL = "cancel"
     RESTORE_IN_PLACE = "restore-in-place"
     LET_GO = "let-go"
+    CATALOGUE = "catalogue"
+    PARTS = "parts"
+    VERIFY = "verify"
+    EXPIRE = "expire"
+
+
+STORE_VERBS = frozenset({Verb.CATALOGUE, Verb.PARTS, Verb.VERIFY, Verb.EXPIRE})
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """`since` (Unix seconds of the node's clock): where `cancel_on_activity`, activity after it
     cancels (S5), and so does a signal that is unknown then and not in `optional`. `text`: what
-    `notify` writes to the terminals."""
+    `notify` writes to the terminals. `store`: of an order about the store, which names no session
+    otherwise."""
 
     id: str
     verb: Verb
@@ -47,6 +58,7 @@ class Order:
     since: float = 0.0
     optional: tuple[str, ...] = ()
     text: str = ""
+    store: StoreTask | None = None
 
 
 class Outcome(str, Enum):
@@ -75,6 +87,7 @@ class Result:
     at: float = 0.0
     needs: Needs | None = None
     count: int = 0
+    store: StoreAnswer | None = None
 
 
 class Living(str, Enum):
@@ -121,7 +134,8 @@ class SessionReport:
 class NodeFacts:
     """What a node has, for fit and for `reclaim check`; the words are those of Needs. `mounts` are
     all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all;
-    `store_keys` ids of the store's keys, the one that seals first."""
+    `store_keys` ids of the store's keys, the one that seals first; `store_orders`: its
+    agent knows the orders about the store."""
 
     arch: str = ""
     kernel: str = ""
@@ -143,6 +157,7 @@ class NodeFacts:
     version: str = ""
     config_digest: str = ""
     memory_total: int = 0
+    store_orders: bool = False
 
 
 @dataclass(frozen=True, slots=True)

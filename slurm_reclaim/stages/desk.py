@@ -29,6 +29,7 @@ from slurm_reclaim.ports import Clock, Hosts, Journal, NodeNames, Notifier, Sche
 from slurm_reclaim.stages.living import Living
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
+from slurm_reclaim.stages.shelf import Shelf
 from slurm_reclaim.stages.view import View
 
 log = logging.getLogger("slurm_reclaim.session")
@@ -51,8 +52,8 @@ class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
     says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
     sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
-    notices on their way, see tell.py; `recorder` is given all samples. `hosts` and `refused`: see
-    origin.py."""
+    notices on their way, see tell.py; `recorder` is given all samples; `shelf`: the store, see
+    shelf.py. `hosts` and `refused`: see origin.py."""
 
     scheduler: Scheduler
     journal: Journal
@@ -71,6 +72,7 @@ class Desk:
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
     recorder: Callable[[Session, Sequence[Sample]], None] | None = None
+    shelf: Shelf = field(default_factory=Shelf)
     hosts: Hosts | None = None
     refused: dict[str, str] = field(default_factory=dict)
     _locks: WeakValueDictionary[SessionId, asyncio.Lock] = field(

@@ -9,6 +9,7 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session, Warned
+from slurm_reclaim.stages import standing
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
@@ -69,6 +70,8 @@ async def see_that_it_can(desk: Desk, session: Session) -> Heard:
     refuse_unfit(session.job, detail)
     if told.living is not Living.RUNNING:
         raise WrongState(f"job {session.job} is {told.living.value} on {session.node}")
+    if why := standing.over_quota(desk, session, told.memory):
+        raise NotReclaimable(why, hint="make room: reclaim checkpoints list")
     return heard
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from slurm_reclaim.errors import BadRequest
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State
-from slurm_reclaim.model.order import Outcome, Result, Verb
+from slurm_reclaim.model.order import STORE_VERBS, Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import shelf
 from slurm_reclaim.stages.desk import Desk, Details
 from slurm_reclaim.stages.hibernate import failed
 from slurm_reclaim.stages.judge import cooled
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def take_result(desk: Desk, node: str, result: Result) -> None:
+    if result.verb in STORE_VERBS:
+        shelf.take(desk, result)
+        return
     try:
         session = desk.sessions.get(parse_session_id(result.session))
     except BadRequest:

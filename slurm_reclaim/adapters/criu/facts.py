@@ -136,4 +136,5 @@ class FactFinder:
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            store_orders=True,
         )

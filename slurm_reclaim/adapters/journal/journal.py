@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Delete, Engine, Row, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_reclaim.adapters.journal import statements, tables
 from slurm_reclaim.errors import IllegalTransition, StoreUnavailable
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId, parse_session_id
@@ -142,6 +143,37 @@ class SqlJournal:
                 found[parse_session_id(row.session)] = msgspec.json.decode(row.body, type=Evidence)
         return found
 
+    def pins(self) -> Sequence[Pin]:
+        with self._reading() as connection:
+            bodies = connection.scalars(select(tables.pins.c.body))
+            return [msgspec.json.decode(body, type=Pin) for body in bodies]
+
+    def pin(self, pin: Pin) -> None:
+        """Replaces what was said by the same side (owner or admin) of the same checkpoint."""
+        row = {"session": pin.session, "restarts": pin.restarts, "admin": pin.admin}
+        with self._writing() as connection:
+            connection.execute(_the_pin(pin))
+            body = msgspec.json.encode(pin).decode()
+            connection.execute(insert(tables.pins).values(**row, body=body))
+
+    def unpin(self, pin: Pin) -> None:
+        with self._writing() as connection:
+            connection.execute(_the_pin(pin))
+
+    def announced(self) -> Mapping[str, Announced]:
+        """What owners were told of the end of their sessions, by session."""
+        with self._reading() as connection:
+            bodies = connection.scalars(select(tables.announced.c.body))
+            found = [msgspec.json.decode(body, type=Announced) for body in bodies]
+        return {each.session: each for each in found}
+
+    def announce(self, announced: Announced) -> None:
+        """Replaces what was stored of that session."""
+        table, body = tables.announced, msgspec.json.encode(announced).decode()
+        with self._writing() as connection:
+            connection.execute(delete(table).where(table.c.session == announced.session))
+            connection.execute(insert(table).values(session=announced.session, body=body))
+
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         with self._reading() as connection:
             rows = connection.execute(statements.UNSETTLED_INTENTS)
@@ -169,6 +201,12 @@ class SqlJournal:
         """One transaction: all of it is on the disk when the block ends, or nothing."""
         with _translated(), self._engine.begin() as connection:
             yield connection
+
+
+def _the_pin(pin: Pin) -> Delete:
+    c = tables.pins.c
+    same = (c.session == pin.session, c.restarts == pin.restarts, c.admin == pin.admin)
+    return delete(tables.pins).where(*same)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Slurm as the stages need it (ports.Scheduler), by squeue, sinfo, scontrol and sacctmgr."""
+"""Slurm as the stages need it (ports.Scheduler), by squeue, sinfo, scontrol, scancel and
+sacctmgr."""
 
 from __future__ import annotations
 
@@ -69,6 +70,12 @@ class SlurmCommands:
 
     async def release(self, job_id: int) -> None:
         await scontrol.release(self._runner, job_id)
+
+    async def hold(self, job_id: int) -> None:
+        await scontrol.hold(self._runner, job_id)
+
+    async def cancel(self, job_id: int) -> None:
+        await scontrol.cancel(self._runner, job_id)
 
     async def operator(self, user: str) -> bool:
         if user == "root":

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -236,6 +236,8 @@ class DirectoryStore:
             manifest = describe(contents)
             new = contents.packs[-1]
             self._check_sizes(staged.folder, [*contents.parts, new])
+            # What it shares is still there: S1 must not hang on the collector's care alone.
+            self._check_sizes(self._packs(session), contents.packs[:-1])
             sealed = self._seal.seal(msgspec.json.encode(manifest), _place(session, restarts))
             self._write_manifest(staged.folder, sealed)
             (staged.folder / new.path).rename(self._packs(session) / new.path)
@@ -366,31 +368,16 @@ class DirectoryStore:
                     reader.close()
         return manifest
 
+    def check_pack(self, session: SessionId, contents: Contents, pack: Part) -> None:
+        """Re-read all of one pack that a checkpoint of these contents needs. IntegrityError,
+        OSError."""
+        key = self._secrets(session, contents).get(pack.path)
+        with closing(self._reader(session, pack, key)) as reader:
+            reader.verify()
+
     def _reader(self, session: SessionId, pack: Part, key: DataKey | None) -> PackReader:
         codec = FrameCodec(cipher=cipher_of(key.hex() if key else "", pack.path))
         try:
             return PackReader(self._packs(session) / pack.path, pack, codec)
         except FileNotFoundError:
             raise IntegrityError(f"the pack {pack.path} is missing") from None
-
-    def delete(self, session: SessionId, restarts: int) -> None:
-        """Delete one checkpoint, the manifest first, so that a crash leaves no half of one; then
-        the packs that no other checkpoint of the session names."""
-        folder = self.checkpoint_dir(session, restarts)
-        with _answering(f"store {self.root}"):
-            (folder / MANIFEST).unlink(missing_ok=True)
-            fsync_directory(folder)
-            shutil.rmtree(folder)
-            self.sweep(session)
-
-    def sweep(self, session: SessionId) -> None:
-        """Remove packs that no checkpoint names. Not while one is being staged: its pack is not
-        named yet, and it may count on the others. Raises IntegrityError, and removes nothing,
-        where a manifest can't be read."""
-        folder = self.session_dir(session)
-        if any(name.startswith(_STAGING) for name in os.listdir(folder)):
-            return
-        named = {pack.path for n in self.committed(session) for pack in self.read(session, n).packs}
-        for name in os.listdir(self._packs(session)):
-            if name not in named:
-                (self._packs(session) / name).unlink()

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -115,11 +116,12 @@ def test_a_pack_goes_with_the_last_checkpoint_that_names_it(shop):
     first = os.urandom(2 * FRAME)
     shop.put(0, {"pages-1.img": first})
     shop.put(1, {"pages-1.img": first})
-    shop.store.delete(ID, 0)
+    collection = Collection(shop.store, "n1")
+    collection.expire(ID, [0], ended=False)
     assert shop.get(1, "pages-1.img") == first
     assert len(shop.stored()) == 2
-    shop.store.delete(ID, 1)
-    assert shop.stored() == {}
+    collection.expire(ID, [1], ended=True)
+    assert not shop.store.session_dir(ID).exists()
 
 
 def test_a_pack_of_which_little_is_used_is_not_kept_for_it(shop):
@@ -128,8 +130,7 @@ def test_a_pack_of_which_little_is_used_is_not_kept_for_it(shop):
     shop.put(1, {"pages-1.img": first[:FRAME]})
     manifest = shop.put(2, {"pages-1.img": first[:FRAME]})
     assert len(manifest.packs) == 1
-    shop.store.delete(ID, 0)
-    shop.store.delete(ID, 1)
+    Collection(shop.store, "n1").expire(ID, [0, 1], ended=False)
     assert sum(shop.stored().values()) < 2 * FRAME
     assert shop.get(2, "pages-1.img") == first[:FRAME]
 

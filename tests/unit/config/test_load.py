@@ -175,3 +175,14 @@ def test_a_rule_may_leave_out_what_it_does_not_change(tmp_path: Path) -> None:
     config = load(write(tmp_path, '[[rule]]\nuser = ["a"]\nwindow = "30m"\ngpu_floor = 2\n'))
     (rule,) = config.rule
     assert (rule.window, rule.gpu_floor, rule.grace, rule.io_floor) == (1800, 2.0, None, None)
+
+
+def test_retention_that_could_never_come_true_is_named(tmp_path: Path) -> None:
+    assert complaints(tmp_path, '[retention]\nnotice = "1h"\n') == [
+        "main.toml: retention.notice_again: must not be larger than retention.notice"
+    ]
+    never = '[retention]\nhibernated = "90d"\n'
+    (found,) = complaints(tmp_path, never)
+    assert "no owner could ever be told" in found
+    told = '[notice]\nchannels = ["hook"]\nenough = ["hook"]\n'
+    assert load(write(tmp_path, never + told)).retention.hibernated == 90 * 86400

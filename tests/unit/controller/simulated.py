@@ -14,7 +14,7 @@ QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
 FIT = NodeFacts(
     arch="x86_64", kernel="6.18.5-1", cpu_flags="avx2 sse2", xsave=832, criu="4.2.1", criu_ok=True,
     plugin_seen=True, store_ok=True, version="0.1.0", glibc="2.41", glibc_build="cafe",
-    mounts=("/home nfs4", "/opt ext4", "/shared nfs"), hugepages=4 << 20,
+    store_orders=True, mounts=("/home nfs4", "/opt ext4", "/shared nfs"), hugepages=4 << 20,
 )  # fmt: skip
 NEEDS = Needs(
     "x86_64", "6.18.5-1", "4.2.1", 400, 1 << 20, cpu_flags="avx2 sse2", xsave=832, glibc="2.41",

@@ -13,8 +13,16 @@ from dataclasses import replace
 
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
+from slurm_reclaim.model.catalogue import (
+    StoreAnswer,
+    StoredCheckpoint,
+    StoredSession,
+    StoreTask,
+)
+from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.order import (
+    STORE_VERBS,
     Living,
     Order,
     Outcome,
@@ -54,6 +62,7 @@ class World:
         self.crash_at: tuple[int, str] | None = None
         self.silent = False
         self.refuse_requeue = ""
+        self.store_ahead = 0.0
         self.history: list[str] = []
         self.nodes_asked = 0
 
@@ -137,6 +146,22 @@ class World:
             if not job.held:
                 raise RequeueFailed("Job is not held")
             job.held, job.admin_hold, job.state = False, False, "PENDING"
+
+    async def hold(self, job_id: int) -> None:
+        await self._answer()
+        with self.effect("hold"):
+            job = self._known(job_id)
+            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+                raise RequeueFailed("Job is not pending")
+            job.held = job.admin_hold = True
+
+    async def cancel(self, job_id: int) -> None:
+        await self._answer()
+        with self.effect("cancel"):
+            job = self._known(job_id)
+            if not (job.held and job.admin_hold):
+                raise BrokenRule(f"{job_id} cancelled, and its owner could have released it")
+            job.state, job.held = "CANCELLED", False
 
     async def operator(self, user: str) -> bool:
         await self._answer()
@@ -240,6 +265,9 @@ class World:
         if order.id in agent.done or (order.verb is Verb.PREFLIGHT and not agent.looks):
             return
         agent.done.add(order.id)
+        if order.verb in STORE_VERBS:
+            agent.results[order.id] = self._store_work(agent, order)
+            return
         tree = agent.trees.get(order.job_id)
         if tree is not None and (seen := self._look(agent, order)) is not None:
             agent.results[order.id] = seen
@@ -252,6 +280,36 @@ class World:
             order.id, order.session, order.restarts, order.verb, outcome, reason,
             bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
         )  # fmt: skip
+
+    def _store_work(self, agent: Agent, order: Order) -> Result:
+        task, answer = order.store or StoreTask(), StoreAnswer()
+        if order.verb is Verb.CATALOGUE:
+            answer = StoreAnswer(sessions=tuple(self.catalogue()))
+        elif order.verb is Verb.EXPIRE:
+            self._check_s6(task)
+            for found in self.images.values():
+                found.get(task.session, set()).difference_update(task.restarts)
+            self.history.append(f"expired {task.session} {task.restarts}")
+            answer = StoreAnswer(freed=100, deleted=task.restarts)
+        return Result(
+            order.id, "", 0, order.verb, Outcome.DONE, "", at=self.time + self.store_ahead,
+            store=answer,
+        )  # fmt: skip
+
+    def catalogue(self) -> Iterator[StoredSession]:
+        for found in self.images.values():
+            for session, numbers in found.items():
+                checkpoints = tuple(StoredCheckpoint(n, 1.0, 100) for n in sorted(numbers))
+                if checkpoints:
+                    yield StoredSession(session, checkpoints)
+
+    def _check_s6(self, task: StoreTask) -> None:
+        """What could be needed must stay: the newest image of a job that can still start."""
+        id = parse_session_id(task.session)
+        job = self.jobs_by_id.get(id.job_id)
+        numbers = self.images[id.job_id, id.uid][task.session]
+        if job is not None and max(numbers) in task.restarts:
+            raise BrokenRule(f"S6: {task.session} {task.restarts} expired, {job.state}")
 
     def _look(self, agent: Agent, order: Order) -> Result | None:
         """Orders that change nothing on a session."""

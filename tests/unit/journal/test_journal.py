@@ -13,6 +13,7 @@ from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import take_lock
 from slurm_reclaim.errors import ConfigError, IllegalTransition, Refused, StoreUnavailable
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
@@ -142,6 +143,23 @@ def test_evidence_that_can_not_be_read_is_measured_anew(journal: SqlJournal) -> 
     good = Evidence(1.0, 2.0)
     journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good}, ())
     assert journal.evidence() == {other: good}
+
+
+def test_pins_of_both_sides_and_what_was_announced(journal: SqlJournal, tmp_path: Path) -> None:
+    mine = Pin(str(ID), 0, False, "alice", 1.0, "thesis")
+    theirs = replace(mine, admin=True, by="olga")
+    for pin in (mine, theirs, replace(mine, reason="again"), replace(mine, restarts=1)):
+        journal.pin(pin)
+    journal.unpin(replace(mine, restarts=1))
+    again = reopened(tmp_path)
+    assert sorted(again.pins(), key=lambda pin: pin.admin) == [
+        replace(mine, reason="again"),
+        theirs,
+    ]
+    said = Announced(str(ID), 5.0, 100.0, 10.0, 1, ("mail",))
+    journal.announce(said)
+    journal.announce(replace(said, times=2))
+    assert again.announced() == {str(ID): replace(said, times=2)}
 
 
 def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:
