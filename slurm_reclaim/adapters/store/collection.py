@@ -18,8 +18,9 @@ from collections.abc import Collection as Some
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import fsync_directory, read_part
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory, is_number, read_part
+from slurm_reclaim.adapters.store.publish import REPLACED, STAGING
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
     Pack,
@@ -34,8 +35,6 @@ from slurm_reclaim.model.retention import EXPIRED
 
 READING = ".reading-"
 # A checkpoint that is being made, and one whose place is being taken (directory.py).
-STAGING = ".staging-"
-REPLACED = ".replaced-"
 # A reader that has not said for this long that it still reads is taken for dead.
 LEASE = 6 * 3600.0  # seconds
 # A page of the catalogue: so many checkpoints and names of packs, so that a report can carry it.
@@ -75,9 +74,9 @@ class Collection:
         folder = self._store.session_dir(id)
         numbers, left = [], []
         for name in sorted(_names(folder)):
-            if name.isdigit() and (folder / name / MANIFEST).exists():
+            if is_number(name) and (folder / name / MANIFEST).exists():
                 numbers.append(int(name))
-            elif name.isdigit() or name.startswith((EXPIRED, STAGING, REPLACED)):
+            elif is_number(name) or name.startswith((EXPIRED, STAGING, REPLACED)):
                 left.append(folder / name)
         return StoredSession(
             session=str(id),

@@ -19,9 +19,15 @@ from pathlib import Path
 import msgspec
 
 from slurm_reclaim import ports
-from slurm_reclaim.adapters.store import blocks
+from slurm_reclaim.adapters.store import blocks, publish
 from slurm_reclaim.adapters.store.cipher import DataKey, cipher_of
-from slurm_reclaim.adapters.store.files import fsync_directory, read_part, write_new
+from slurm_reclaim.adapters.store.files import (
+    MANIFEST,
+    fsync_directory,
+    is_number,
+    read_part,
+    write_new,
+)
 from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
 from slurm_reclaim.adapters.store.private import read_private
@@ -40,10 +46,8 @@ from slurm_reclaim.model.ids import SessionId
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 _MOST_MANIFEST = 256 << 20
 PACKS = "packs"
-_STAGING = ".staging-"
 # A pack of which less than this is still used is not built upon: else one block would keep it.
 _LIVELY = 0.25
 
@@ -63,11 +67,6 @@ def _place(session: SessionId, restarts: int) -> str:
 
 def _path(part: Part) -> str:
     return part.path
-
-
-def _is_number(name: str) -> bool:
-    """`isdigit` alone knows digits of which `int` knows nothing."""
-    return name.isascii() and name.isdigit()
 
 
 class DirectoryStore:
@@ -146,7 +145,7 @@ class DirectoryStore:
     ) -> Staging:
         """Begin a checkpoint: what arrives is stored, but for what the session's last one has
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
-        folder = self.session_dir(session) / f"{_STAGING}{restarts}"
+        folder = self.session_dir(session) / f"{publish.STAGING}{restarts}"
         with _answering(f"store {self.root}"):
             for directory in (self.base, self.session_dir(session), self._packs(session)):
                 directory.mkdir(mode=0o700, exist_ok=True)
@@ -242,27 +241,9 @@ class DirectoryStore:
             self._write_manifest(staged.folder, sealed)
             (staged.folder / new.path).rename(self._packs(session) / new.path)
             fsync_directory(self._packs(session))
-            target = self.checkpoint_dir(session, restarts)
-            replaced = self._replaced(target)
-            if target.exists():
-                shutil.rmtree(replaced, ignore_errors=True)
-                target.rename(replaced)
-            try:
-                staged.folder.rename(target)
-                fsync_directory(target.parent)
-                fsync_directory(self.base)
-            except OSError:
-                # The caller goes on as if nothing had been committed, so nothing may be.
-                (target / MANIFEST).unlink(missing_ok=True)
-                raise
-            shutil.rmtree(replaced, ignore_errors=True)
+            publish.publish(staged.folder, self.checkpoint_dir(session, restarts))
+            fsync_directory(self.base)
         return manifest
-
-    @staticmethod
-    def _replaced(target: Path) -> Path:
-        """Where a checkpoint of the same number waits while the new one takes its place: a session
-        that was restored in place is saved again under the number it had."""
-        return target.with_name(f".replaced-{target.name}")
 
     def _write_manifest(self, folder: Path, encoded: bytes) -> None:
         write_new(folder / f"{MANIFEST}.tmp", encoded)
@@ -315,13 +296,8 @@ class DirectoryStore:
         except OSError as error:
             raise StoreUnavailable(f"{folder}: {error.strerror}") from error
         with _answering(f"store {self.root}"):
-            for name in names:
-                number = name.removeprefix(".replaced-")
-                if number != name and _is_number(number) and number not in names:
-                    # A commit was cut off between its two renames.
-                    (folder / name).rename(folder / number)
-                    names.append(number)
-        numbers = sorted(int(n) for n in names if _is_number(n))
+            names += publish.heal(folder, names)
+        numbers = sorted(int(n) for n in names if is_number(n))
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
@@ -338,7 +314,7 @@ class DirectoryStore:
         found = []
         for name in names:
             parts = name.split(".")
-            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and _is_number(parts[2]):
+            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and is_number(parts[2]):
                 id = SessionId(self.base.name, job_id, uid, int(parts[2]))
                 if self.committed(id):
                     found.append(str(id))

@@ -14,8 +14,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from slurm_reclaim.adapters.store.collection import Collection, difference, session_ids
-from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import fsync_directory
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed

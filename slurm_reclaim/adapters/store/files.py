@@ -12,6 +12,12 @@ from slurm_reclaim.errors import IntegrityError
 from slurm_reclaim.model.checkpoint import Part
 
 INDEX = "index"
+MANIFEST = "manifest.json"
+
+
+def is_number(name: str) -> bool:
+    """`isdigit` alone knows digits of which `int` knows nothing."""
+    return name.isascii() and name.isdigit()
 
 
 def fsync_directory(path: Path) -> None:

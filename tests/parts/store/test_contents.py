@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from slurm_reclaim.adapters.store import publish
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME
@@ -154,9 +155,36 @@ def test_the_same_number_again_replaces_it(shop):
 def test_a_commit_cut_off_between_two_names_leaves_the_old_one(shop, monkeypatch):
     shop.put(0, {"pages-1.img": b"one"})
     target = shop.store.checkpoint_dir(ID, 0)
-    target.rename(shop.store._replaced(target))
+    target.rename(publish.replaced(target))
     assert shop.store.committed(ID) == [0]
     assert shop.get(0, "pages-1.img") == b"one"
+
+
+def test_a_commit_that_fails_at_its_last_step_leaves_the_old_one(shop, monkeypatch):
+    shop.put(0, {"pages-1.img": b"one"})
+    real = publish.fsync_directory
+
+    def failing(path):
+        if path == shop.store.session_dir(ID):
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    monkeypatch.setattr(publish, "fsync_directory", failing)
+    with pytest.raises(StoreUnavailable):
+        shop.put(0, {"pages-1.img": b"two"})
+    monkeypatch.undo()
+    assert shop.store.committed(ID) == [0]
+    assert shop.get(0, "pages-1.img") == b"one"
+
+
+def test_a_look_between_the_two_names_of_a_commit_disturbs_nothing(shop):
+    shop.put(0, {"pages-1.img": b"one"})
+    target = shop.store.checkpoint_dir(ID, 0)
+    staging = target.with_name(".staging-0")
+    staging.mkdir()
+    target.rename(publish.replaced(target))
+    assert shop.store.committed(ID) == []
+    assert not target.exists()
 
 
 def test_small_images_are_handed_over_for_a_look_and_to_be_changed(shop):
