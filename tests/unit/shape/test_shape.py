@@ -150,6 +150,31 @@ def test_only_the_programs_name_adapters() -> None:
     assert wrong == []
 
 
+def test_the_agent_is_small() -> None:
+    """It lies in the memory of every node: what it needs now and then is imported then."""
+    seen: set[str] = set()
+    left = ["slurm_reclaim.daemon.reclaim_agent"]
+    top_level: set[str] = set()
+    while left:
+        name = left.pop()
+        path = ROOT.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if name in seen or not path.is_file():
+            continue
+        seen.add(name)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            else:
+                continue
+            top_level |= {found.partition(".")[0] for found in names}
+            left += [found for found in names if found.startswith("slurm_reclaim.")]
+    assert "slurm_reclaim.adapters.store.cipher" in seen
+    assert not top_level & {"aiohttp", "apscheduler", "cryptography", "rich", "sqlalchemy"}
+
+
 def test_nothing_was_overlooked() -> None:
     assert len(MODULES) > 20
     assert set(LAYERS) <= {layer_of(p) for p in MODULES}
