@@ -10,14 +10,15 @@ LAB := tests/cluster/lab
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
 
-.PHONY: help venv fmt lint types unit parts spank cluster race test check demo bench docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race crash ide test check demo bench docs rpm clean
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
-	@echo 'make fmt lint types unit parts spank cluster race docs rpm clean'
+	@echo 'make ide     a remote IDE for real: code-server and a browser on a test cluster'
+	@echo 'make fmt lint types unit parts spank cluster race crash docs rpm clean'
 
 venv: $(BIN)/.complete
 
@@ -51,18 +52,34 @@ parts: venv
 
 spank: venv
 	@.ci/prepare gcc slurm-dev
-	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN)" $(MAKE) -C spank test
+	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN) --numprocesses 4" \
+	    $(MAKE) -C spank test
 
+# Two labs side by side, a file of tests on one of them: most of the time is waiting. Then on a lab
+# of its own what would be another's noise.
 cluster: venv
-	$(BIN)/pytest tests/cluster $(AGAIN)
+	@.ci/prepare gcc
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 
 # The last second before a hibernation, two hundred times.
 race: venv
 	RECLAIM_RACES=200 $(BIN)/pytest -s tests/cluster/test_race.py
 
+# Every point of the crash matrix, on a lab of its own (tests/crash/README.md).
+crash: venv
+	@.ci/prepare gcc
+	$(BIN)/python -m tests.crash --nodes 3 --seed $${RECLAIM_SEED:-0}
+
 test: lint types unit parts spank cluster
 
 check: lint types unit parts
+
+# code-server from the registries and Chromium at it: minutes to install, so it is asked for.
+ide: venv
+	@.ci/prepare chromium gcc g++ make
+	tests/cluster/ide/install "$${RECLAIM_LAB_CACHE:-/var/cache/slurm-reclaim-lab}/code-server"
+	RECLAIM_IDE=1 $(BIN)/pytest tests/cluster/test_code_server.py
 
 # Standard library only: nothing of the venv is waited for.
 demo:
@@ -73,7 +90,10 @@ bench: venv
 	$(BIN)/python tests/bench/signals
 	$(BIN)/python -m tests.bench.decisions
 	$(BIN)/python -m tests.bench.scale
-	tests/bench/run
+	$(BIN)/python -m tests.bench.hibernate
+	$(BIN)/python -m tests.bench.many
+	@.ci/prepare restic borg zstd
+	$(BIN)/python -m tests.bench.store
 
 docs: venv
 	$(BIN)/python docs/render.py
@@ -84,7 +104,8 @@ rpm:
 	@echo 'slurm-reclaim.spec can be parsed'
 
 clean:
-	-test ! -x $(LAB) || { $(LAB) down; $(LAB) --name demo down --purge; }
+	-test ! -x $(LAB) || { $(LAB) down; \
+	    for name in demo test test0 test1; do $(LAB) --name $$name down --purge; done; }
 	-$(MAKE) -C spank clean
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -71,6 +71,12 @@ class NotPermitted(Refused):
     exit_code = 26
 
 
+class WrongNode(NotPermitted):
+    """What was said of a node did not come from that node."""
+
+    exit_code = 22
+
+
 class WrongState(Refused):
     """The session is not in a state in which this can be done."""
 
@@ -105,6 +111,12 @@ class StoreUnavailable(Unavailable):
     """The checkpoint store can't be read or written, or has no room."""
 
     exit_code = 34
+
+
+class KeyUnavailable(StoreUnavailable):
+    """The keys of the store are missing, unreadable, or open to others than root."""
+
+    exit_code = 33
 
 
 class ControllerUnavailable(Unavailable):
@@ -143,6 +155,12 @@ class RestoreFailed(OperationFailed):
     exit_code = 42
 
 
+class DoesNotFit(RestoreFailed):
+    """A file, a port or the memory is not as the checkpoint needs it; nothing was started."""
+
+    exit_code = 45
+
+
 class RequeueFailed(OperationFailed):
     """Slurm refused to requeue, hold, release or update the job."""
 
@@ -159,6 +177,18 @@ class IntegrityError(ReclaimError):
     """A checkpoint is incomplete or does not match its manifest."""
 
     exit_code = 50
+
+
+class SealBroken(IntegrityError):
+    """A manifest is not sealed, was changed, or was made for another place."""
+
+    exit_code = 51
+
+
+class CredentialsForged(IntegrityError):
+    """An image would give its processes other rights than their owner's."""
+
+    exit_code = 52
 
 
 class ProgrammingError(ReclaimError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
@@ -55,6 +56,12 @@ class Scheduler(Protocol):
 
     async def release(self, job_id: int) -> None: ...
 
+    async def hold(self, job_id: int) -> None:
+        """Hold a waiting job such that its owner can't release it."""
+        ...
+
+    async def cancel(self, job_id: int) -> None: ...
+
     async def operator(self, user: str) -> bool:
         """Whether Slurm's accounting gives this user the level Operator or Administrator."""
         ...
@@ -66,6 +73,19 @@ class NodeNames(Protocol):
     def fold(self, names: Iterable[str]) -> str: ...
 
     def expand(self, text: str) -> tuple[str, ...]: ...
+
+
+class Hosts(Protocol):
+    """Names of hosts and the addresses behind them."""
+
+    async def addresses(self, names: Sequence[str], *, again: bool = False) -> frozenset[str]:
+        """Every address that any of these names, or addresses, stands for; a name that is unknown
+        has none. Answers are kept for some minutes, with `again` for some seconds only."""
+        ...
+
+    async def ours(self, address: str) -> bool:
+        """Whether it is an address of this very host."""
+        ...
 
 
 class Journal(Protocol):
@@ -109,12 +129,30 @@ class Journal(Protocol):
 
     def recall(self, name: str) -> str: ...
 
-    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
-        """Store what sessions are judged by, all in one transaction; what is there of others
-        goes."""
+    def keep_evidence(
+        self, changed: Mapping[SessionId, Evidence], gone: Collection[SessionId]
+    ) -> None:
+        """Store what sessions are judged by in place of what is there of them, and drop that of
+        those which are `gone`, all in one transaction. For any thread."""
         ...
 
     def evidence(self) -> Mapping[SessionId, Evidence]: ...
+
+    def pins(self) -> Sequence[Pin]: ...
+
+    def pin(self, pin: Pin) -> None:
+        """Replaces what the same side (owner or admin) said of the same checkpoint."""
+        ...
+
+    def unpin(self, pin: Pin) -> None: ...
+
+    def announced(self) -> Mapping[str, Announced]:
+        """What owners were told of the end of their sessions, by session."""
+        ...
+
+    def announce(self, announced: Announced) -> None:
+        """Replaces what was stored of that session."""
+        ...
 
     def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
         """(number, session, what, details) of intents without outcome."""
@@ -191,6 +229,11 @@ class Tree(Protocol):
 
     def put_back_outputs(self, opened: Opened) -> None:
         """Give the job's output files back what was in them. RestoreFailed."""
+        ...
+
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        """See that files, ports and memory are as the checkpoint needs them, before anything is
+        started; what changed and is no hindrance, as sentences. DoesNotFit, which names all."""
         ...
 
     def restore(self, opened: Opened) -> None:

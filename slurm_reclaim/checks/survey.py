@@ -10,6 +10,7 @@ from slurm_reclaim.checks import (
     control,
     criu,
     kernel,
+    keys,
     nodes,
     notices,
     plugin,
@@ -71,6 +72,7 @@ def _this_node(ways: Ways, config: Config, slurm_settings: dict[str, str]) -> li
         *plugin.judge(host, slurm_settings, config.agent),
         *agent.judge(host, config.agent.socket),
         *store.judge(host, config.store, ways.remote),
+        *keys.judge(host, config.store),
     ]
 
 
@@ -86,4 +88,5 @@ def _all_nodes(status: Status | None, config: Config, ways: Ways) -> list[Check]
                 "run it as root or as a Slurm operator",
             )
         ]
-    return nodes.judge(status.nodes, config, ways.version)
+    same = keys.everywhere(status.nodes, ways.host, config.store, config.agent.silent_after)
+    return [*nodes.judge(status.nodes, config, ways.version), same]

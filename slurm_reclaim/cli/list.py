@@ -37,5 +37,5 @@ def _row(session: Session, now: float) -> tuple[str, ...]:
         span(now - session.since),
         phrases.node(session) or "-",
         phrases.checkpoint(session) or "-",
-        session.reason,
+        phrases.reason(session),
     )

@@ -22,12 +22,14 @@ _COMMANDS = {
     "explain": "explain",
     "events": "events",
     "brake": "brake",
+    "checkpoints": "checkpoints",
     "notice": "notice",
     "record": "record",
     "replay": "replay",
     "score": "score",
     "check": "check",
     "config": "config",
+    "key": "key",
 }
 _ALIASES = {"pause": "hibernate", "resume": "restore"}
 

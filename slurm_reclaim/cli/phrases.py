@@ -43,6 +43,13 @@ def next_step(session: Session) -> str:
     }.get(session.state, "")
 
 
+def reason(session: Session) -> str:
+    """Why it is in its state; of one that could not be hibernated now, that."""
+    if session.state is State.ACTIVE and session.blockers:
+        return f"can't be hibernated: {'; '.join(session.blockers)}"
+    return session.reason
+
+
 def checkpoint(session: Session) -> str:
     if session.checkpoint < 0:
         return ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from slurm_reclaim.cli import phrases
+from slurm_reclaim.model.catalogue import Listed, Pin, StoredPart
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.session import Session
 
@@ -63,3 +65,39 @@ def event(event: Event) -> dict[str, Any]:
         "after": event.after or None,
         "details": event.details,
     }
+
+
+def pin(pin: Pin) -> dict[str, Any]:
+    return {
+        "session": pin.session,
+        "restarts": pin.restarts,
+        "by": pin.by,
+        "admin": pin.admin,
+        "at": pin.at,
+        "reason": pin.reason,
+    }
+
+
+def checkpoint(each: Listed, parts: Sequence[StoredPart] | None = None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "session": each.session,
+        "restarts": each.restarts,
+        "job": each.job,
+        "user": each.user or None,
+        "uid": each.uid,
+        "state": each.state,
+        "created": each.created or None,
+        "bytes": each.bytes,
+        "alone": each.alone,
+        "node": each.node or None,
+        "reason": each.reason,
+        "kept": each.keeps,
+        "expires": each.expires or None,
+        "pins": [pin(one) for one in each.pins],
+        "problem": each.problem or None,
+    }
+    if parts is not None:
+        shown["parts"] = [
+            {"path": part.path, "bytes": part.size, "also": list(part.also)} for part in parts
+        ]
+    return shown

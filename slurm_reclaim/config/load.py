@@ -15,6 +15,7 @@ from slurm_reclaim.config.build import Building, absorb, finish
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule, Store
 from slurm_reclaim.config.source import Key
 from slurm_reclaim.errors import ConfigError
+from slurm_reclaim.model.place import parse_place
 from slurm_reclaim.model.sample import Signal
 from slurm_reclaim.model.week import parse_day, parse_hours, parse_time, parse_zone
 
@@ -68,8 +69,14 @@ def contradictions(config: Config) -> list[str]:
         )
     if config.cost.shortest > config.cost.longest:
         found.append("cost.shortest: must not be larger than cost.longest")
+    for text in config.controller.node_addresses:
+        try:
+            parse_place(text)
+        except ValueError as error:
+            found.append(f"controller.node_addresses: {error}")
     return [
         *found,
+        *_retention(config),
         *_unreadable_times(config),
         *_unknown_signals(config),
         *notices.contradictions(config.notice),
@@ -85,6 +92,18 @@ def _remote(store: Store) -> Iterator[str]:
         )
     if store.upload == "after" and not store.remote:
         yield "store.upload: after has no meaning without store.remote"
+
+
+def _retention(config: Config) -> Iterator[str]:
+    rules = config.retention
+    if rules.notice_again > rules.notice:
+        yield "retention.notice_again: must not be larger than retention.notice"
+    ways = {"mail", "webhook", "hook"} & set(config.notice.channels) & set(config.notice.enough)
+    if rules.hibernated and not ways:
+        yield (
+            "retention.hibernated: no owner could ever be told: a session that sleeps has no "
+            "terminal; put mail, webhook or hook into notice.channels and notice.enough"
+        )
 
 
 def _unreadable_times(config: Config) -> Iterator[str]:

@@ -8,33 +8,15 @@ seconds and bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType
 
+from slurm_reclaim.config.retention import Retention as Retention
+from slurm_reclaim.config.values import Bytes as Bytes
+from slurm_reclaim.config.values import Path as Path
+from slurm_reclaim.config.values import Seconds as Seconds
+from slurm_reclaim.config.values import setting as setting
 from slurm_reclaim.model.notice import Channel
 
-Seconds = NewType("Seconds", float)
-Bytes = NewType("Bytes", int)
-Path = NewType("Path", str)
-
 CHANNELS = tuple(channel.value for channel in Channel)
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    choices: tuple[str, ...] = (),
-    example: str = "",
-    least: float | None = None,
-    most: float | None = None,
-) -> Any:
-    """A dataclass field that carries its documentation and its bounds (in seconds or bytes for
-    durations and sizes). Lists default to empty."""
-    metadata = {"doc": doc, "choices": choices, "example": example, "least": least, "most": most}
-    if isinstance(default, (list, dict)):
-        kind = type(default)
-        return field(default_factory=lambda: kind(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -46,6 +28,17 @@ class Controller:
     listen: str = setting("0.0.0.0", "Address to listen on.")
     user: str = setting(
         "slurm-reclaim", "Account reclaimd runs as; agents take orders from no other but root."
+    )
+    verify_nodes: bool = setting(
+        True,
+        "Take what is said of a node from that node's own addresses only. false: root of any node "
+        "may speak, and give away sessions, for every other.",
+    )
+    node_addresses: list[str] = setting(
+        [],
+        "Addresses of nodes besides those that NodeAddr and NodeHostName resolve to: of a second "
+        "network, or of the gateway that nodes are seen as.",
+        example='["n[1-64]=10.2.0.0/16", "gpu7=10.3.0.7"]',
     )
     state: Path = setting(
         Path("/var/lib/slurm-reclaim/controller"),
@@ -65,7 +58,9 @@ class Slurm:
     """[slurm]: How Slurm is asked and what it is told."""
 
     cluster: str = setting("", "ClusterName; empty: asked of Slurm.")
-    bin: Path = setting(Path("/usr/bin"), "Directory of squeue, scontrol, sinfo and sacctmgr.")
+    bin: Path = setting(
+        Path("/usr/bin"), "Directory of squeue, scontrol, scancel, sinfo and sacctmgr."
+    )
     interval: Seconds = setting(
         Seconds(10), "Time between two cluster-wide queries.", least=1, most=3600
     )
@@ -95,6 +90,16 @@ class Agent:
         Seconds(1800), "A restore that takes longer is given up.", least=1
     )
     ghost_limit: Bytes = setting(Bytes(512 << 20), "Largest deleted-but-open file that is saved.")
+    harmless_files: list[str] = setting(
+        ["*.log", "history.sqlite", "nbsignatures.db"],
+        "Files that may change while a session sleeps: shell patterns of names, or of whole paths "
+        "where they have a slash. Files that are only appended to always may.",
+    )
+    preflight: Seconds = setting(
+        Seconds(900),
+        "How often sessions are looked at for what can't be saved; first soon after their start.",
+        least=10,
+    )
     silent_after: Seconds = setting(
         Seconds(60), "An agent not heard of for this long is down.", least=2
     )
@@ -125,6 +130,14 @@ class Store:
     )
     remote_timeout: Seconds = setting(
         Seconds(1800), "The way of one checkpoint to `remote`, or back, takes no longer.", least=1
+    )
+    keys: Path = setting(
+        Path("/etc/slurm-reclaim/store.keys"),
+        "File of the keys that seal checkpoints, root's alone and the same on every node; made "
+        "with `reclaim key new`.",
+    )
+    encrypt: bool = setting(
+        False, "Encrypt what is stored; the keys for it are kept in the sealed manifests."
     )
 
 
@@ -282,11 +295,18 @@ class Limits:
     per_hour: int = setting(500, "Hibernations begun within an hour.", least=1)
     brake_span: Seconds = setting(Seconds(3600), "Time over which the brake counts.", least=60)
     brake_least: int = setting(10, "Fewer cases than this pull no brake.", least=1)
+    brake_owners: int = setting(3, "Nor do the cases of fewer owners than this.", least=1)
     brake_failures: float = setting(
-        0.2, "Share of hibernations that failed which stops all of them.", least=0, most=1
+        0.2,
+        "Share of hibernations that failed which stops all of them, the mean of each owner's.",
+        least=0,
+        most=1,
     )
     brake_keeps: float = setting(
-        0.5, "Share of warnings answered by an owner who was there after all.", least=0, most=1
+        0.5,
+        "Share of warnings answered by an owner who was there after all, the mean of each owner's.",
+        least=0,
+        most=1,
     )
 
 
@@ -366,6 +386,7 @@ class Config:
     idle: Idle = field(default_factory=Idle)
     cost: Cost = field(default_factory=Cost)
     limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
     notice: Notices = field(default_factory=Notices)
     logging: Logging = field(default_factory=Logging)
     adopt: list[Adopt] = field(default_factory=list)

@@ -14,6 +14,7 @@ from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import managed_by
 from slurm_reclaim.daemon.node_uploads import NodeUploads
@@ -41,6 +42,7 @@ class Agent:
         controller: ControllerClient,
         facts: FactFinder,
         alive: Callable[[], None],
+        preflights: NodePreflights | None = None,
         uploads: NodeUploads | None = None,
     ) -> None:
         self._config = config
@@ -49,6 +51,7 @@ class Agent:
         self._controller = controller
         self._facts = facts
         self._alive = alive
+        self._preflights = preflights
         self._uploads = uploads
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._silent = False
@@ -57,6 +60,8 @@ class Agent:
 
     async def run(self) -> None:
         work = [self._sampling(), self._reporting(), self._ordering()]
+        if self._preflights is not None:
+            work.append(self._preflights.run())
         if self._uploads is not None:
             work.append(self._uploads.run())
         await asyncio.gather(*work)
@@ -133,7 +138,7 @@ class Agent:
             uploads=uploads,
         )
         reply = await self._controller.post("/v1/agent/report", report, ReportReply)
-        self._sessions.samples.taken()
+        self._sessions.samples.taken({session.job_id for session in sessions})
         for order in reply.acknowledged:
             self._orders.results.pop(order, None)
         del self._sessions.events[: reply.events_taken]

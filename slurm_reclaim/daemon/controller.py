@@ -7,6 +7,7 @@ what goes wrong there is logged and tried again in the next cycle. `Unavailable`
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterable
 
@@ -21,15 +22,28 @@ log = logging.getLogger(__name__)
 # Slurm commands at once: slurmctld has other callers, too.
 AT_ONCE = 8
 EVIDENCE_EVERY = 60.0  # seconds
+# Objects made, less those freed, between two looks for cycles: Python's 700 have it walk through
+# the report of every node again and again, which is most of the time that decoding them takes.
+COLLECT_AFTER = 50_000
+
+
+def collect_seldom() -> None:
+    """To be called once, when all that stays is there. Nearly all that a controller makes goes
+    without the collector, as soon as nobody refers to it; cycles come with exceptions."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
 class Controller:
     def __init__(self, desk: Desk) -> None:
+        """`desk`: recovered."""
         self.desk = desk
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
         self._again: set[SessionId] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
         self._kept = 0.0
+        self._evidence = dict(desk.evidence)  # as the journal has it
         self._complaint = ""
         self._troubles: dict[SessionId, str] = {}
 
@@ -43,15 +57,24 @@ class Controller:
         self._complain("")
         observe.adopt(self.desk)
         room.watch(self.desk)
-        self._keep_evidence()
+        await self._keep_evidence()
+        for id in self._troubles.keys() - self.desk.sessions.keys():
+            del self._troubles[id]  # it ended while nothing of ours was at work on it
         self.wake(list(self.desk.sessions))
 
-    def _keep_evidence(self) -> None:
-        """Now and then, so that idle clocks go on after a restart."""
+    async def _keep_evidence(self) -> None:
+        """Now and then, so that idle clocks go on after a restart. What changed, and beside the
+        loop: of ten thousand sessions it takes a while."""
         now = self.desk.clock.now()
-        if now - self._kept >= EVIDENCE_EVERY:
-            self._kept = now
-            self.desk.journal.keep_evidence(self.desk.evidence)
+        if now - self._kept < EVIDENCE_EVERY:
+            return
+        self._kept = now
+        before, known = self._evidence, dict(self.desk.evidence)
+        changed = {id: evidence for id, evidence in known.items() if before.get(id) is not evidence}
+        gone = before.keys() - known.keys()
+        if changed or gone:
+            await asyncio.to_thread(self.desk.journal.keep_evidence, changed, gone)
+        self._evidence = known
 
     def wake(self, ids: Iterable[SessionId]) -> None:
         """Let these sessions step now, for something happened to them."""

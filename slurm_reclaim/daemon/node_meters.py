@@ -6,7 +6,7 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from slurm_reclaim.adapters.gpu.meter import gpu_meter
-from slurm_reclaim.adapters.jupyter.meter import jupyter_meter
+from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.adapters.proc.connections import Connections
 from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter, NetworkMeter, TerminalMeter
@@ -34,7 +34,8 @@ KINDS: tuple[Callable[[NodeSession, Config], Meter | None], ...] = (
     lambda session, _: NetworkMeter(census(session), session.init, session.uid, _CONNECTIONS),
     lambda session, _: TerminalMeter(census(session), session.init),
     gpu_meter,
-    jupyter_meter,
+    # Of every session: a server may be started at any time.
+    lambda session, _: JupyterMeter(session),
 )
 
 

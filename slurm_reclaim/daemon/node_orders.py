@@ -8,14 +8,18 @@ import time
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
+from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
+from slurm_reclaim.daemon.node_store import NodeStoreOrders
 from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
-from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
-from slurm_reclaim.ports import Clock, NodeStore
+from slurm_reclaim.model.order import STORE_VERBS, Living, Order, Outcome, Result, Verb
+from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_hibernate
+from slurm_reclaim.stages.node_preflight import preflight
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +32,13 @@ LONGEST_WAIT = 30.0  # seconds
 
 class NodeOrders:
     def __init__(
-        self, sessions: NodeSessions, starts: NodeStarts, store: NodeStore, clock: Clock
+        self, sessions: NodeSessions, starts: NodeStarts, store: AnyStore, clock: Clock
     ) -> None:
         self._sessions = sessions
         self._starts = starts
         self._store = store
         self._clock = clock
+        self._stored = NodeStoreOrders(sessions, directory_of(store), clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[int] = set()
@@ -67,13 +72,15 @@ class NodeOrders:
         self._sessions.changed.set()
 
     async def _do(self, order: Order) -> Result:
+        if order.verb in STORE_VERBS:
+            return await self._stored.carry_out(order)
         session = self._sessions.get(order.job_id)
         if session is None:
-            return self._result(order, Outcome.REFUSED, "no such session on this node")
+            return await asyncio.to_thread(self._without_session, order)
         if order.verb is Verb.PREFLIGHT:
-            blockers = await asyncio.to_thread(self._sessions.tree(session).blockers)
-            session.blockers = tuple(blockers)
-            return self._result(order, Outcome.DONE, "", tuple(blockers))
+            tree = self._sessions.tree(session)
+            found = await asyncio.to_thread(preflight, session, tree, self._store, self._clock)
+            return self._result(order, Outcome.DONE, "", found)
         if order.verb is Verb.CANCEL:
             # Read right before the commit (node_hibernate); afterwards it has no meaning.
             session.cancelled = order.reason
@@ -94,6 +101,25 @@ class NodeOrders:
             finally:
                 self._at_work.discard(session.job_id)
                 self._sessions.busy.discard(session.job_id)
+
+    def _without_session(self, order: Order) -> Result:
+        """Its job has ended. It may have been saved before, by an agent that could not say so."""
+        result = self._result(order, Outcome.REFUSED, "no such session on this node")
+        if order.verb is not Verb.HIBERNATE:
+            return result
+        id = parse_session_id(order.session)
+        if order.restarts not in self._store.committed(id):
+            return result
+        manifest = self._store.read(id, order.restarts)
+        if manifest.order != order.id:
+            return result
+        return replace(
+            result,
+            outcome=Outcome.DONE,
+            reason=order.reason,
+            bytes=manifest.size,
+            needs=manifest.needs,
+        )
 
     async def _until_recovered(self, session: NodeSession) -> None:
         """What an earlier agent left half done is looked at first (node_recovery.py): an order that

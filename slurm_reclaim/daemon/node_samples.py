@@ -28,8 +28,9 @@ WORKERS = 4
 MOST_HUNG = 16  # threads that wait for meters which hang; with more of them nothing is measured
 LONGEST_PASS = 5.0  # seconds
 SHORTEST = 0.5  # seconds between two readings: less says nothing
-# Two samples adjoin where the clock says so, too: it may be set, and a machine may sleep.
+# Two samples adjoin where the clock says so, too: a machine may sleep.
 _ADJOIN = 1.0  # seconds
+_SET = 0.5  # seconds by which a clock is set and not merely kept right
 _MOST_TEXT = 300  # characters of Reading.what
 _SIGNALS = frozenset(signal.value for signal in Signal)
 
@@ -66,12 +67,26 @@ class Run:
 @dataclass(slots=True)
 class Kept:
     """`sent`: in a report that was not answered yet; `waiting`: newer ones; `last_input` Unix
-    seconds of the last terminal input by the newest sample, 0 unknown."""
+    seconds of the last terminal input by the newest sample, 0 unknown. `clock`: by how much the
+    wall clock was ahead of the time since boot when these were given."""
 
+    clock: float
     sent: list[Sample] = field(default_factory=list)
     waiting: list[Sample] = field(default_factory=list)
     gpus: tuple[GpuHeld, ...] = ()
     last_input: float = 0.0
+
+    def restamp(self) -> None:
+        """A report gives one time for all that is in it: after the wall clock was set, what was
+        measured before goes by the new one."""
+        clock = _wall_clock()
+        by = clock - self.clock
+        if abs(by) <= _SET:
+            return
+        self.clock = clock
+        self.sent = [_later(sample, by) for sample in self.sent]
+        self.waiting = [_later(sample, by) for sample in self.waiting]
+        self.last_input += by if self.last_input else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +208,8 @@ class NodeSamples:
         if not first and seconds < SHORTEST:
             return
         run.at = now
-        kept = self._kept.setdefault(key, Kept())
+        kept = self._kept.setdefault(key, Kept(_wall_clock()))
+        kept.restamp()
         kept.gpus = tuple(gpu for gauge in run.gauges for gpu in gauge.held)
         if first:
             return
@@ -239,14 +255,17 @@ class NodeSamples:
             kept, measured = self._kept.get(_key(session)), _key(session) in self._runs
             if kept is None:
                 return Told(measured=measured)
+            kept.restamp()
             kept.sent, kept.waiting = squeezed([*kept.sent, *kept.waiting], MOST_KEPT), []
             return Told(tuple(kept.sent), kept.gpus, kept.last_input, measured)
 
-    def taken(self) -> None:
-        """The controller has answered the last report: what was sent is its own now."""
+    def taken(self, jobs: Collection[int]) -> None:
+        """The controller has answered the last report, in which these jobs' sessions were: what
+        was sent is its own now."""
         with self._lock:
-            for kept in self._kept.values():
-                kept.sent = []
+            for key, kept in self._kept.items():
+                if key[0] in jobs:
+                    kept.sent = []
 
 
 class _Worker(threading.Thread):
@@ -271,6 +290,19 @@ class _Worker(threading.Thread):
 
 def _key(session: NodeSession) -> Key:
     return session.job_id, session.init, session.init_start
+
+
+def _wall_clock() -> float:
+    """How far the wall clock is ahead of the time since boot, which nobody can set."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _later(sample: Sample, by: float) -> Sample:
+    readings = {
+        name: replace(reading, last=reading.last + by) if reading.last else reading
+        for name, reading in sample.readings.items()
+    }
+    return Sample(sample.at + by, sample.seconds, readings)
 
 
 def _sane(readings: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -26,8 +26,11 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.model.session import Progress
+from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
+
+TAKEN_LAST = -900  # oom_score_adj
 
 
 class NodeSessions:
@@ -133,12 +136,20 @@ class NodeSessions:
     def tree(self, session: NodeSession) -> SessionTree:
         def worker(pid: int) -> None:
             session.worker, session.worker_start = pid, tree.start_time(pid) if pid else 0
-            self.save(session)
+            if pid and session.living is Living.DUMPING:
+                # Who dies between two ptrace(2) calls takes with it what it had in hand. Not for a
+                # restore: what comes back would inherit it.
+                tree.adjust_oom_score(pid, TAKEN_LAST)
+            # CRIU is at work already, or has done it: nobody may turn away from it for a full disk.
+            save_if_possible(session, self.save)
 
         def jupyter() -> Reading | None:
             return JupyterMeter(session).read(0.0).get(Signal.JUPYTER.value)
 
-        return SessionTree(session, self._config.agent, self.node, worker, jupyter)
+        def on_gpus() -> int:
+            return sum(max(0, gpu.memory) for gpu in self.samples.of(session).gpus)
+
+        return SessionTree(session, self._config.agent, self.node, worker, jupyter, on_gpus)
 
     def reports(self) -> tuple[SessionReport, ...]:
         """Reads /proc; for a worker thread."""
@@ -172,6 +183,7 @@ class NodeSessions:
             needs=session.needs,
             progress=self._progress(session),
             blockers=session.blockers,
+            looked=session.looked,
             samples=told.samples,
             gpus=told.gpus,
         )

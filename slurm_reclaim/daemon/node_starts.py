@@ -7,11 +7,14 @@ import logging
 import pwd
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.collection import Collection
+from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
@@ -20,15 +23,16 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import (
     BadRequest,
+    IntegrityError,
     OperationFailed,
     ReclaimError,
     StoreUnavailable,
     Unavailable,
 )
-from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
-from slurm_reclaim.ports import Clock, NodeStore
+from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_restore
 from slurm_reclaim.stages.node_record import save_if_possible
 
@@ -78,7 +82,7 @@ class NodeStarts:
         self,
         config: Callable[[], Config],
         sessions: NodeSessions,
-        store: NodeStore,
+        store: AnyStore,
         controller: ControllerClient,
         facts: FactFinder,
         clock: Clock,
@@ -146,7 +150,10 @@ class NodeStarts:
         for name in images:
             id = parse_session_id(name)
             for restarts in self._store.committed(id):
-                last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
+                # What can't be believed can't be restored either: that is found, and said, later.
+                # Here it must not become a start from scratch (S10).
+                with suppress(IntegrityError, StoreUnavailable):
+                    last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
         return {
             "mode": mode,
             "reason": reason,
@@ -242,6 +249,8 @@ class NodeStarts:
             answer = await self._wait_for_answer(session)
             if answer is not None:
                 id = parse_session_id(answer.session)
+                # Not the job's own count where Slurm has forgotten some of its runs.
+                session.restarts, session.accept = answer.restarts, answer.accept
                 await self.bring_back(session, str(id), answer.checkpoint)
         except ReclaimError as error:
             self._fail(session, error.message)
@@ -279,17 +288,7 @@ class NodeStarts:
     async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
         """Restore into the session's waiting namespaces, fresh or in place."""
         began = time.time()
-        ok = await asyncio.to_thread(
-            node_restore.restore,
-            parse_session_id(id),
-            checkpoint,
-            session,
-            self._sessions.tree(session),
-            self._sessions.link(session),
-            self._store,
-            self._clock,
-            self._sessions.save,
-        )
+        ok = await asyncio.to_thread(self._bring_back, session, parse_session_id(id), checkpoint)
         if ok:
             self._sessions.note(
                 "session-restored",
@@ -303,7 +302,30 @@ class NodeStarts:
                     "seconds": round(time.time() - began, 3),
                 },
             )
+        if ok and session.changed:
+            self._sessions.note(
+                "files-changed",
+                f"changed while it slept: {'; '.join(session.changed[:5])}",
+                session.job_id,
+                session.uid,
+                id,
+                {"files": list(session.changed[:MOST_TOLD])},
+            )
         return ok
+
+    def _bring_back(self, session: NodeSession, id: SessionId, checkpoint: int) -> bool:
+        """Blocking. Nothing of the session is expired meanwhile."""
+        with Collection(directory_of(self._store), self._sessions.node).reading(id):
+            return node_restore.restore(
+                id,
+                checkpoint,
+                session,
+                self._sessions.tree(session),
+                self._sessions.link(session),
+                self._store,
+                self._clock,
+                self._sessions.save,
+            )
 
     # -- after an agent restart ---------------------------------------------------------------
 

@@ -19,9 +19,11 @@ import sh
 from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.options import read_options
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
-from slurm_reclaim.adapters.store.remote import RemoteStore
+from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -30,12 +32,12 @@ from slurm_reclaim.config.load import digest, load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
+from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
 from slurm_reclaim.daemon.node_uploads import NodeUploads
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
-from slurm_reclaim.ports import NodeStore
 
 log = logging.getLogger("slurm_reclaim.agent")
 
@@ -130,23 +132,39 @@ async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
+    keys, place = KeyFile(Path(config.store.keys)), Path(config.store.path)
     directory = DirectoryStore(
-        Path(config.store.path), cluster, state / "work", config.store.min_free
+        place,
+        cluster,
+        state / "work",
+        Seal(keys, place),
+        config.store.min_free,
+        encrypt=config.store.encrypt,
     )
     remote = await asyncio.to_thread(remote_store, config, directory, state / "work")
-    store: NodeStore = directory if remote is None else remote
+    store: AnyStore = directory if remote is None else remote
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
-    facts = await asyncio.to_thread(FactFinder, config.agent.criu, store, digest(config))
+    facts = await asyncio.to_thread(
+        FactFinder, config.agent.criu, store, keys, digest(config), remote is None
+    )
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, clock)
     plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
     uploads = None if remote is None else NodeUploads(remote, sessions.changed.set)
+    preflights = NodePreflights(settings, sessions, store, clock)
     agent = Agent(
-        settings, sessions, orders, controller, facts, lambda: notify("WATCHDOG=1"), uploads
+        settings,
+        sessions,
+        orders,
+        controller,
+        facts,
+        lambda: notify("WATCHDOG=1"),
+        preflights,
+        uploads,
     )
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -8,7 +8,8 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import click
 from aiohttp import web
@@ -22,14 +23,16 @@ from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.scheduler import SlurmCommands
 from slurm_reclaim.adapters.systemd import notify, watchdog_seconds
+from slurm_reclaim.adapters.transport.hosts import Resolver
 from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.server import Server
 from slurm_reclaim.config.load import load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
-from slurm_reclaim.daemon.controller import Controller
+from slurm_reclaim.daemon.controller import Controller, collect_seldom
 from slurm_reclaim.daemon.recovery import recover
 from slurm_reclaim.daemon.routes import Routes
 from slurm_reclaim.errors import ConfigError, ReclaimError, Unavailable
+from slurm_reclaim.stages import expire
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
@@ -38,6 +41,7 @@ log = logging.getLogger("slurm_reclaim.reclaimd")
 
 DAY = 86400.0
 EVENTS_KEPT = 180 * DAY
+SETTLED = 5.0  # seconds
 
 
 class SystemClock:
@@ -67,6 +71,7 @@ class Reclaimd:
         await self._listen(runner)
         self._schedule(controller)
         self._listen_to_signals(controller)
+        collect_seldom()
         log.info(
             "reclaimd for cluster %s, %d sessions, port %d",
             controller.desk.settings.cluster, len(controller.desk.sessions),
@@ -96,6 +101,7 @@ class Reclaimd:
             settings=settings_of(self.config, cluster),
             view=View(started=clock.now()),
             notifier=Notices(lambda: self.config),
+            hosts=Resolver(),
         )
         recover(desk)
         return Controller(desk)
@@ -126,6 +132,16 @@ class Reclaimd:
         self._timer.add_job(
             lambda: self._journal.trim(time.time() - EVENTS_KEPT), "interval", days=1, **options
         )
+        self._timer.add_job(
+            partial(_look_through, controller.desk),
+            "interval",
+            seconds=self.config.retention.interval,
+            # The first when agents have had the time to report.
+            next_run_time=datetime.now(timezone.utc)
+            + timedelta(seconds=self.config.agent.silent_after + SETTLED),
+            id="retention",
+            **options,
+        )
         if pause := watchdog_seconds():
             self._timer.add_job(lambda: notify("WATCHDOG=1"), "interval", seconds=pause, **options)
         self._timer.start()
@@ -149,12 +165,23 @@ class Reclaimd:
             desk = controller.desk
             desk.settings = settings_of(new, desk.settings.cluster)
             self._timer.reschedule_job("cycle", trigger="interval", seconds=new.slurm.interval)
+            pause = new.retention.interval
+            if pause != self.config.retention.interval:
+                self._timer.reschedule_job("retention", trigger="interval", seconds=pause)
             logging.getLogger().setLevel(new.logging.level.upper())
             self.config = new
             log.info("configuration read again")
         except ConfigError as error:
             log.error("the old configuration stays in force: %s", error)
         notify("READY=1")
+
+
+async def _look_through(desk: Desk) -> None:
+    """One pass of retention; what is not possible now is for the next."""
+    try:
+        await expire.cycle(desk)
+    except ReclaimError as error:
+        log.warning("retention: %s", error)
 
 
 def settings_of(config: Config, cluster: str) -> Settings:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
 from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.lifecycle import State
@@ -24,7 +26,8 @@ from slurm_reclaim.stages.desk import Desk
 
 log = logging.getLogger(__name__)
 
-HISTORY = 50_000  # events, far more than the brake counts over
+FIRST_LOOK, MOST_HISTORY = 1000, 50_000  # events
+HOUR = 3600.0  # seconds that limits.per_hour counts over
 
 _STATE_OF = {Verb.HIBERNATE: State.HIBERNATING, Verb.RESTORE_IN_PLACE: State.RESTORING}
 # Settled by the steps when the world shows the outcome.
@@ -34,7 +37,7 @@ _LEFT_TO_STEPS = {"requeue": State.REQUEUING, "restore": State.RESTORING}
 def recover(desk: Desk) -> None:
     """Call once, before the first cycle."""
     desk.brake = desk.journal.recall(room.BRAKE)
-    desk.history.take(desk.journal.events(limit=HISTORY))
+    desk.history.take(_lately(desk))
     for session in desk.journal.sessions():
         desk.sessions[session.id] = session
     desk.evidence = _of_this_life(desk)
@@ -43,6 +46,19 @@ def recover(desk: Desk) -> None:
         if outcome:
             log.info("intent %d (%s) session=%s: %s", number, what, name, outcome)
             desk.journal.settle(number, outcome)
+
+
+def _lately(desk: Desk) -> Sequence[Event]:
+    """Events as far back as the limits and the brake look, with the hibernations that began before
+    and ended since; read from the end, since a journal keeps months."""
+    settings = desk.settings
+    span = max(HOUR, settings.config.limits.brake_span) + settings.dump_timeout
+    many, since = FIRST_LOOK, desk.clock.now() - span
+    while True:
+        events = desk.journal.events(limit=many)
+        if len(events) < many or events[0].at < since or many >= MOST_HISTORY:
+            return [event for event in events if event.at >= since]
+        many *= 4
 
 
 def _of_this_life(desk: Desk) -> dict[SessionId, Evidence]:

@@ -13,14 +13,16 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.controller import Controller
 from slurm_reclaim.daemon.recordings import Recordings
 from slurm_reclaim.errors import BadRequest, NotPermitted, Unavailable
+from slurm_reclaim.model.catalogue import Errand, Listing
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
 from slurm_reclaim.model.trace import Recorded
-from slurm_reclaim.stages import observe, requests, start
+from slurm_reclaim.stages import observe, requests, start, stored
 from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.origin import see_origin
 
 LONGEST_WAIT = 60.0  # seconds an agent's question for orders is held open
 
@@ -38,6 +40,13 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class RestoreWish:
+    """`accept`: absolute paths of files that may have changed while the session slept."""
+
+    accept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class KeepWish:
     """`seconds`: 0 is what idle.keep says."""
 
@@ -48,6 +57,14 @@ class KeepWish:
 class Brake:
     """Why nothing is hibernated; "" where the brake is off."""
 
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointWish:
+    """`checkpoint` as in parse_checkpoint_ref."""
+
+    checkpoint: str
     reason: str = ""
 
 
@@ -70,6 +87,9 @@ class Routes:
             ("POST", "/v1/sessions/{job}/keep", self.keep),
             ("GET", "/v1/sessions/{job}/explain", self.explain),
             ("POST", "/v1/brake", self.brake),
+            ("GET", "/v1/checkpoints", self.checkpoints),
+            ("POST", "/v1/checkpoints/{verb}", self.checkpoint),
+            ("GET", "/v1/checkpoints/errands/{number}", self.errand),
             ("GET", "/v1/events", self.events),
             ("GET", "/v1/samples", self.samples),
             ("GET", "/v1/status", self.status),
@@ -83,6 +103,7 @@ class Routes:
     async def report(self, ask: Ask) -> ReportReply:
         _only_root(ask)
         report = decode_request(ask.body, Report)
+        await see_origin(self._desk, ask.caller, report.node)
         reply = observe.take_report(self._desk, report)
         self._controller.wake_node(report.node)
         return reply
@@ -90,12 +111,15 @@ class Routes:
     async def orders(self, ask: Ask) -> list[Order]:
         _only_root(ask)
         question = decode_request(ask.body, OrdersQuestion)
+        await see_origin(self._desk, ask.caller, question.node)
         wait = min(max(question.wait, 0.0), LONGEST_WAIT)
         return await self._desk.orders.wait(question.node, set(question.known), wait)
 
     async def start(self, ask: Ask) -> StartAnswer:
         _only_root(ask)
-        return await start.answer(self._desk, decode_request(ask.body, StartQuestion))
+        question = decode_request(ask.body, StartQuestion)
+        await see_origin(self._desk, ask.caller, question.node)
+        return await start.answer(self._desk, question)
 
     # -- users --------------------------------------------------------------------------------
 
@@ -111,8 +135,8 @@ class Routes:
         return await requests.ask_hibernate(self._desk, ask.caller, ask.match["job"], wish.reason)
 
     async def restore(self, ask: Ask) -> Session:
-        decode_request(ask.body or b"{}", Wish)
-        return await requests.ask_restore(self._desk, ask.caller, ask.match["job"])
+        wish = decode_request(ask.body or b"{}", RestoreWish)
+        return await requests.ask_restore(self._desk, ask.caller, ask.match["job"], wish.accept)
 
     async def keep(self, ask: Ask) -> Session:
         wish = decode_request(ask.body or b"{}", KeepWish)
@@ -126,6 +150,29 @@ class Routes:
     async def brake(self, ask: Ask) -> Brake:
         wish = decode_request(ask.body or b"{}", Wish)
         return Brake(await requests.set_brake(self._desk, ask.caller, wish.reason))
+
+    async def checkpoints(self, ask: Ask) -> Listing:
+        return await stored.listing(self._desk, ask.caller)
+
+    async def checkpoint(self, ask: Ask) -> object:
+        """One checkpoint, named in the body."""
+        wish, desk = decode_request(ask.body, CheckpointWish), self._desk
+        verb = ask.match["verb"]
+        if verb == "show":
+            return await stored.show(desk, ask.caller, wish.checkpoint)
+        if verb == "pin":
+            return await stored.pin(desk, ask.caller, wish.checkpoint, wish.reason)
+        if verb == "unpin":
+            return await stored.unpin(desk, ask.caller, wish.checkpoint)
+        if verb == "verify":
+            return await stored.verify(desk, ask.caller, wish.checkpoint)
+        if verb == "expire":
+            return await stored.expire_now(desk, ask.caller, wish.checkpoint)
+        raise BadRequest(f"there is no {verb!r} for checkpoints")
+
+    async def errand(self, ask: Ask) -> Errand:
+        wait = min(_number(ask, "wait", 0), LONGEST_WAIT)
+        return await stored.errand(self._desk, ask.match["number"], wait)
 
     async def events(self, ask: Ask) -> list[Event]:
         job, after = ask.query.get("job", ""), _number(ask, "after", 0)

@@ -3,24 +3,29 @@ the brake counts over has no say."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.lifecycle import Fact, State
 
+_ENDINGS: dict[str, str] = {
+    Fact.CHECKPOINT_COMMITTED: "hibernated",
+    Fact.DUMP_FAILED: "failed",
+}
+
 
 @dataclass(slots=True)
 class History:
-    """(Unix seconds, kind of event, state before, session) in order."""
+    """(Unix seconds, kind of event, state before, session, uid) in order."""
 
-    entries: deque[tuple[float, str, str, str]] = field(
+    entries: deque[tuple[float, str, str, str, int]] = field(
         default_factory=lambda: deque(maxlen=50_000)
     )
 
     def add(self, event: Event) -> None:
-        self.entries.append((event.at, event.kind, event.before, event.session))
+        self.entries.append((event.at, event.kind, event.before, event.session, event.uid))
 
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -29,22 +34,26 @@ class History:
     def begun(self, since: float) -> int:
         """Hibernations of idle sessions begun since then."""
         return sum(
-            1 for at, kind, _, _ in self.entries if at >= since and kind == Fact.DEADLINE_PASSED
+            1 for at, kind, *_ in self.entries if at >= since and kind == Fact.DEADLINE_PASSED
         )
 
-    def counts(self, since: float) -> dict[str, int]:
-        """`hibernated`, `failed`: how hibernations of idle sessions ended; `ran_out`, `kept`: how
-        warnings did."""
-        found = dict.fromkeys(("hibernated", "failed", "ran_out", "kept"), 0)
+    def counts(self, since: float) -> dict[str, Counter[int]]:
+        """How often since then, by the owner's uid. `hibernated`, `failed`: how hibernations of
+        idle sessions ended; `ran_out`, `kept`: how warnings did."""
+        found: dict[str, Counter[int]] = {
+            name: Counter() for name in ("hibernated", "failed", "ran_out", "kept")
+        }
         ours: set[str] = set()
-        for at, kind, before, session in self.entries:
+        for at, kind, before, session, uid in self.entries:
+            what = ""
             if kind == Fact.DEADLINE_PASSED:
                 ours.add(session)
-                found["ran_out"] += at >= since
+                what = "ran_out"
             elif kind == Fact.ACTIVITY_SEEN and before == State.WARNED:
-                found["kept"] += at >= since
+                what = "kept"
             elif session in ours and before == State.HIBERNATING:
                 ours.discard(session)
-                found["hibernated"] += at >= since and kind == Fact.CHECKPOINT_COMMITTED
-                found["failed"] += at >= since and kind == Fact.DUMP_FAILED
+                what = _ENDINGS.get(kind, "")
+            if what and at >= since:
+                found[what][uid] += 1
         return found

@@ -59,6 +59,11 @@ class SessionId:
     uid: int
     submitted: int
 
+    def __hash__(self) -> int:
+        # A controller looks a session up some twenty times for each of its samples. Job ids are as
+        # good as unique: those of a reused one are told apart by comparing.
+        return self.job_id
+
     @property
     def folder(self) -> str:
         """Name of the session's directory below `<store>/<cluster>/`; the job id comes first so

@@ -74,11 +74,13 @@ class JobDetail:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`states` are Slurm's words in lower case, for example {"idle"} or {"down", "drain"}."""
+    """`states` are Slurm's words in lower case, for example {"idle"} or {"down", "drain"}; `hosts`
+    its NodeAddr and NodeHostName, names or addresses."""
 
     name: str
     states: frozenset[str]
     partitions: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:

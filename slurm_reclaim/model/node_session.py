@@ -36,8 +36,10 @@ class NodeSession:
     `child` is the batch script of a fresh start (0 after a restore), `root` the inner PID of the
     tree's root. `stopped` are inner PIDs that the user had stopped before we froze the tree;
     `cancelled`: why a hibernation at work shall come to nothing; `staged` is where a dump at work
-    writes; `worker` the CRIU at work. With `gpus_told`, `gpus` None means that the job has none; a
-    session from before an upgrade was not asked."""
+    writes, for `order`; `worker` the CRIU at work. With `gpus_told`, `gpus` None means that the
+    job has none; a session from before an upgrade was not asked. `accept`: files that may have
+    changed since the checkpoint, by the owner's word; `changed`: sentences about those that had
+    and were no hindrance; `looked`: Unix seconds of the last look for blockers."""
 
     job_id: int
     uid: int
@@ -63,6 +65,7 @@ class NodeSession:
     needs: Needs | None = None
     stopped: tuple[int, ...] = ()
     staged: str = ""
+    order: str = ""
     cancelled: str = ""
     worker: int = 0
     worker_start: int = 0
@@ -70,4 +73,7 @@ class NodeSession:
     blockers: tuple[Blocker, ...] = ()
     gpus: GpuGrant | None = None
     gpus_told: bool = False
+    accept: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    looked: float = 0.0
     progress: Progress = field(default_factory=Progress)

@@ -10,7 +10,8 @@ class NoticeKind(str, Enum):
     """`warning`: the session will be hibernated at `deadline` unless its owner answers;
     `withdrawn`: a warning is void; `hibernated`: done, and how to come back; `not-hibernated`: it
     was tried and the session runs on; `blocked`: it could not be hibernated, and why; `idle`: it
-    is idle and nothing follows (action = "notify"); `brake`: to the admins, nothing is hibernated
+    is idle and nothing follows (action = "notify"); `expiry`: it is hibernated and ends at
+    `deadline`, unless it is restored before; `brake`: to the admins, nothing is hibernated
     any more."""
 
     WARNING = "warning"
@@ -19,6 +20,7 @@ class NoticeKind(str, Enum):
     NOT_HIBERNATED = "not-hibernated"
     BLOCKED = "blocked"
     IDLE = "idle"
+    EXPIRY = "expiry"
     BRAKE = "brake"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.sample import GpuHeld, Sample
@@ -22,7 +23,9 @@ class Verb(str, Enum):
     `preflight`: only name the blockers. `notify`: write `text` to the session's terminals.
     `cancel`: give up a hibernation that is not committed yet. `restore-in-place`: the requeue was
     refused or is not wanted, restore the committed checkpoint in the same allocation. `let-go`: the
-    session's wait is over (the job is to end or to be requeued by Slurm): the relay exits."""
+    session's wait is over (the job is to end or to be requeued by Slurm): the relay exits.
+    `catalogue`, `parts`, `verify`, `expire`: work on the store, see StoreTask; any agent that has
+    the store can do it."""
 
     HIBERNATE = "hibernate"
     PREFLIGHT = "preflight"
@@ -30,13 +33,21 @@ class Verb(str, Enum):
     CANCEL = "cancel"
     RESTORE_IN_PLACE = "restore-in-place"
     LET_GO = "let-go"
+    CATALOGUE = "catalogue"
+    PARTS = "parts"
+    VERIFY = "verify"
+    EXPIRE = "expire"
+
+
+STORE_VERBS = frozenset({Verb.CATALOGUE, Verb.PARTS, Verb.VERIFY, Verb.EXPIRE})
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """`since` (Unix seconds of the node's clock): where `cancel_on_activity`, activity after it
     cancels (S5), and so does a signal that is unknown then and not in `optional`. `text`: what
-    `notify` writes to the terminals."""
+    `notify` writes to the terminals. `store`: of an order about the store, which names no session
+    otherwise."""
 
     id: str
     verb: Verb
@@ -48,6 +59,7 @@ class Order:
     since: float = 0.0
     optional: tuple[str, ...] = ()
     text: str = ""
+    store: StoreTask | None = None
 
 
 class Outcome(str, Enum):
@@ -76,6 +88,7 @@ class Result:
     at: float = 0.0
     needs: Needs | None = None
     count: int = 0
+    store: StoreAnswer | None = None
 
 
 class Living(str, Enum):
@@ -94,7 +107,8 @@ class Living(str, Enum):
 class SessionReport:
     """One session of the node. `session` is empty until the controller has named it (a fresh
     start); `started` Unix seconds of this incarnation on this node; `samples` what was measured
-    since the last report that was answered, in order, without a hole between them."""
+    since the last report that was answered, in order, without a hole between them; `blockers` what
+    stood in the way of a hibernation when it was `looked` at last (Unix seconds, 0: not yet)."""
 
     job_id: int
     uid: int
@@ -112,17 +126,26 @@ class SessionReport:
     needs: Needs | None = None
     progress: Progress = field(default_factory=Progress)
     blockers: tuple[Blocker, ...] = ()
+    looked: float = 0.0
     samples: tuple[Sample, ...] = ()
     gpus: tuple[GpuHeld, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node has, for fit and for `reclaim check`."""
+    """What a node has, for fit and for `reclaim check`; the words are those of Needs. `mounts` are
+    all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all;
+    `store_keys` ids of the store's keys, the one that seals first; `store_orders`: its
+    agent knows the orders about the store."""
 
     arch: str = ""
     kernel: str = ""
-    cpu_flags_digest: str = ""
+    cpu_flags: str = ""
+    xsave: int = 0
+    glibc: str = ""
+    glibc_build: str = ""
+    mounts: tuple[str, ...] | None = None
+    hugepages: int = 0
     criu: str = ""
     criu_ok: bool = False
     criu_problem: str = ""
@@ -131,9 +154,11 @@ class NodeFacts:
     store_ok: bool = False
     store_problem: str = ""
     store_free: int = 0
+    store_keys: tuple[str, ...] = ()
     version: str = ""
     config_digest: str = ""
     memory_total: int = 0
+    store_orders: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +209,11 @@ class StartMode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartAnswer:
+    """`accept`: files that may have changed since the checkpoint, by its owner's word."""
+
     mode: StartMode
     reason: str
     session: str = ""
     restarts: int = 0
     checkpoint: int = -1
+    accept: tuple[str, ...] = ()

@@ -34,18 +34,22 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Warned:
     """A warning, from the confirmed idleness to its end. Times are Unix seconds, 0 for not yet:
-    `since` the idleness was confirmed, `cleared` a preflight found that nothing stands in the way,
+    `since` the idleness was confirmed, `looked` a preflight was ordered, `cleared` it found that
+    nothing stands in the way,
     `asked` the notices went out, `deadline` what they say; `deliveries` what became of them;
-    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead."""
+    `comment` is the owner's own Comment in Slurm, `commented` that ours stands there instead;
+    `failed`: the hibernation was tried and the session runs on."""
 
     id: str
     since: float
+    looked: float = 0.0
     cleared: float = 0.0
     asked: float = 0.0
     deadline: float = 0.0
     deliveries: tuple[Delivery, ...] = ()
     comment: str = ""
     commented: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,11 @@ class Session:
     (-1: none); `bad_nodes` where a restore of that checkpoint failed; `needs` what a node must have
     to restore it; `fence` the lost node on which an older incarnation may still live ("": none).
     `uploaded` the restart count whose checkpoint is known to be at the remote place (-1: none);
+    `set_back` runs that Slurm has forgotten, so that its restart count is lower than ours;
     `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
     `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
-    shadow mode has noted what it would have done."""
+    shadow mode has noted what it would have done; `accepted` files that may have changed while it
+    sleeps, by its owner's word."""
 
     id: SessionId
     user: str
@@ -83,12 +89,14 @@ class Session:
     needs: Needs | None = None
     fence: str = ""
     uploaded: int = -1
+    set_back: int = 0
     started: float = 0.0
     warned: Warned | None = None
     kept_until: float = 0.0
     cooldown_until: float = 0.0
     cooldown_reason: str = ""
     shadowed: float = 0.0
+    accepted: tuple[str, ...] = ()
     progress: Progress = field(default_factory=Progress)
 
     @property

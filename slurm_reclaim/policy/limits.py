@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from slurm_reclaim.config.schema import Limits
+
+Counts = Mapping[Any, int]  # how often to each owner, by whatever tells owners apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +22,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What happened within limits.brake_span: hibernations of idle sessions that ended well or
-    failed, warnings that ran out or were answered by a use or a keep."""
+    """What happened within limits.brake_span, how often to each owner: hibernations of idle
+    sessions that ended well or failed, warnings that ran out or were answered by a use or a
+    keep."""
 
-    hibernated: int = 0
-    failed: int = 0
-    ran_out: int = 0
-    kept: int = 0
+    hibernated: Counts = field(default_factory=dict)
+    failed: Counts = field(default_factory=dict)
+    ran_out: Counts = field(default_factory=dict)
+    kept: Counts = field(default_factory=dict)
 
 
 def full(limits: Limits, load: Load) -> str:
@@ -40,10 +45,28 @@ def full(limits: Limits, load: Load) -> str:
 
 def brake(limits: Limits, tally: Tally) -> str:
     """Why everything should stop; "" where all is well."""
-    tried = tally.hibernated + tally.failed
-    if tried >= limits.brake_least and tally.failed / tried > limits.brake_failures:
-        return f"{tally.failed} of {tried} hibernations failed (limits.brake_failures)"
-    warned = tally.ran_out + tally.kept
-    if warned >= limits.brake_least and tally.kept / warned > limits.brake_keeps:
-        return f"{tally.kept} of {warned} warnings were answered (limits.brake_keeps)"
+    if _too_many(limits, tally.failed, tally.hibernated, limits.brake_failures):
+        said = _said(tally.failed, tally.hibernated)
+        return f"{said[0]} of {said[1]} hibernations failed, {said[2]} (limits.brake_failures)"
+    if _too_many(limits, tally.kept, tally.ran_out, limits.brake_keeps):
+        said = _said(tally.kept, tally.ran_out)
+        return f"{said[0]} of {said[1]} warnings were answered, {said[2]} (limits.brake_keeps)"
     return ""
+
+
+def _too_many(limits: Limits, bad: Counts, good: Counts, most: float) -> bool:
+    """Every owner counts as one, by the share of their own cases: a few who keep a hundred
+    sessions, or whose programs can't be dumped, stop nobody else's."""
+    cases = sum(bad.values()) + sum(good.values())
+    hit = sum(count > 0 for count in bad.values())
+    if cases < limits.brake_least or hit < limits.brake_owners:
+        return False
+    owners = bad.keys() | good.keys()
+    share = sum(bad.get(o, 0) / (bad.get(o, 0) + good.get(o, 0)) for o in owners) / len(owners)
+    # Not for the rounding of a sum.
+    return share > most + 1e-9
+
+
+def _said(bad: Counts, good: Counts) -> tuple[int, int, str]:
+    count = sum(bad.values())
+    return count, count + sum(good.values()), f"of {len(bad)} of {len(bad.keys() | good)} owners"

@@ -10,7 +10,8 @@ are taken to be reached by every warning, and hibernations to succeed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -93,6 +94,11 @@ class Seat:
         return self.returns[at] if at < len(self.returns) else float("inf")
 
 
+def owner(seat: Seat) -> str:
+    """Where a trace names no users, every session is somebody else's."""
+    return seat.watched.user or seat.watched.session
+
+
 class Replay:
     """Give it the entries of a trace in their order; `acts` grows."""
 
@@ -109,7 +115,7 @@ class Replay:
         self._terms_hold = TERMS_HOLD if timed(config) else float("inf")
         self._begun: list[float] = []
         self._work: list[tuple[float, str]] = []
-        self._answers: list[tuple[float, Kind]] = []
+        self._answers: list[tuple[float, Kind, str]] = []
 
     def run(self, entries: Iterable[Entry]) -> Replay:
         for entry in entries:
@@ -191,7 +197,7 @@ class Replay:
     def _withdraw(self, seat: Seat, decision: Decision, now: float, *, used: bool) -> None:
         seat.warned = seat.deadline = 0.0
         if used:
-            insort(self._answers, (now, Kind.WITHDRAWN))
+            insort(self._answers, (now, Kind.WITHDRAWN, owner(seat)))
             self._watch(seat, now)
         self._act(seat, now, Kind.WITHDRAWN, decision.reason, decision)
 
@@ -199,7 +205,7 @@ class Replay:
         seat.warned = seat.deadline = 0.0
         seat.gone = now
         insort(self._begun, now)
-        insort(self._answers, (now, Kind.HIBERNATED))
+        insort(self._answers, (now, Kind.HIBERNATED, owner(seat)))
         self._work = [one for one in self._work if one[0] > now]
         self._work.append((now + HIBERNATION_LASTS, seat.watched.node))
         self._act(seat, now, Kind.HIBERNATED, decision.reason, decision)
@@ -258,9 +264,9 @@ class Replay:
         if not self._limited or self.braked:
             return
         since = bisect_left(self._answers, (now - self.config.limits.brake_span, Kind.HIBERNATED))
-        kinds: Sequence[Kind] = [kind for _, kind in self._answers[since:]]
-        done = kinds.count(Kind.HIBERNATED)
-        kept = kinds.count(Kind.WITHDRAWN)
+        answers = self._answers[since:]
+        done = Counter(who for _, kind, who in answers if kind is Kind.HIBERNATED)
+        kept = Counter(who for _, kind, who in answers if kind is Kind.WITHDRAWN)
         why = brake(self.config.limits, Tally(hibernated=done, ran_out=done, kept=kept))
         if why:
             self.braked = f"{why} at {clock(now)}"

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.model.event import Event
@@ -24,10 +25,11 @@ from slurm_reclaim.model.order import Order
 from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.policy.terms import Terms
-from slurm_reclaim.ports import Clock, Journal, NodeNames, Notifier, Scheduler
+from slurm_reclaim.ports import Clock, Hosts, Journal, NodeNames, Notifier, Scheduler
 from slurm_reclaim.stages.living import Living
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
+from slurm_reclaim.stages.shelf import Shelf
 from slurm_reclaim.stages.view import View
 
 log = logging.getLogger("slurm_reclaim.session")
@@ -50,7 +52,8 @@ class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
     says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
     sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
-    notices on their way, see tell.py; `recorder` is given all samples."""
+    notices on their way, see tell.py; `recorder` is given all samples; `shelf`: the store, see
+    shelf.py. `hosts` and `refused`: see origin.py."""
 
     scheduler: Scheduler
     journal: Journal
@@ -69,10 +72,16 @@ class Desk:
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
     recorder: Callable[[Session, Sequence[Sample]], None] | None = None
-    _locks: dict[SessionId, asyncio.Lock] = field(default_factory=dict)
+    shelf: Shelf = field(default_factory=Shelf)
+    hosts: Hosts | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+    _locks: WeakValueDictionary[SessionId, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary
+    )
     _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
 
     def lock(self, id: SessionId) -> asyncio.Lock:
+        """It lives as long as somebody has it or waits for it."""
         return self._locks.setdefault(id, asyncio.Lock())
 
     def of_job(self, job_id: int) -> Iterator[Session]:
@@ -103,7 +112,7 @@ class Desk:
         self.journal.apply(after, fact, event)
         self.history.add(event)
         if after.state is State.ENDED:
-            self._forget(id)
+            self._forget(after)
         else:
             self.sessions[id] = after
         if fact is Fact.RESTORE_SUCCEEDED:
@@ -122,13 +131,22 @@ class Desk:
             self.sessions[id] = after
         return after
 
-    def note(self, id: SessionId, kind: str, reason: str, details: Details | None = None) -> None:
-        """An event that changes no state; not said again while the reason stays the same."""
+    def note(
+        self,
+        id: SessionId,
+        kind: str,
+        reason: str,
+        details: Details | None = None,
+        *,
+        about: str = "",
+    ) -> None:
+        """An event that changes no state; not said again while the reason stays the same, or what
+        it is `about`, where its words are in a user's hands."""
         reason = _line(reason)
-        if self._said.get((id, kind)) == reason:
-            return
-        self._said[id, kind] = reason
         session = self.sessions[id]
+        if self._said.get((id, kind)) == (about or reason):
+            return
+        self._said[id, kind] = about or reason
         state = session.state.value
         self.journal.note(self._event(session, kind, reason, state, details or {}))
         self._log(session, kind, reason)
@@ -139,7 +157,8 @@ class Desk:
         log.warning("%s: %s", kind, reason)
 
     def touch(self, id: SessionId) -> None:
-        self.touched[id] = self.clock.now()
+        if id in self.sessions:
+            self.touched[id] = self.clock.now()
 
     # -- intents ------------------------------------------------------------------------------
 
@@ -167,13 +186,16 @@ class Desk:
 
     # -----------------------------------------------------------------------------------------
 
-    def _forget(self, id: SessionId) -> None:
+    def _forget(self, ended: Session) -> None:
+        id = ended.id
         self.drop_orders(id, "the session ended")
         for number, session, _, _ in self.journal.unsettled():
             if session == str(id):
                 self.journal.settle(number, "the session ended")
         for book in (self.sessions, self.touched, self.kept, self.evidence, self.terms):
             book.pop(id, None)
+        if ended.warned is not None:
+            self.tellings.pop(ended.warned.id, None)
         for key in [key for key in self._said if key[0] == id]:
             del self._said[key]
 

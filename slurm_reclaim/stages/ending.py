@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from slurm_reclaim.model.job import Job
+from dataclasses import replace
+
+from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.view import same_job
+from slurm_reclaim.stages.view import counted, same_job, set_back
 
 _ALIVE = frozenset({Living.RUNNING, Living.DUMPING, Living.RESTORING})
+
+# Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
+# be opened on a node fails before anything of ours runs.
+MISHAPS = frozenset(
+    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+)  # fmt: skip
 
 
 def row(desk: Desk, session: Session) -> Job | None:
@@ -19,7 +27,35 @@ def row(desk: Desk, session: Session) -> Job | None:
     if view.asked <= max(session.since, desk.touched.get(session.id, 0.0)):
         return None
     job = view.jobs.get(session.id.job_id)
-    return job if job is not None and same_job(session.id, session.restarts, job) else None
+    if job is None:
+        return None
+    job = counted(_put_right(desk, session, job), job)
+    return job if same_job(session.id, session.restarts, job) else None
+
+
+async def detail_of(desk: Desk, session: Session) -> JobDetail | None:
+    """What Slurm says of the session's job by itself, its restarts as we count them."""
+    detail = await desk.scheduler.detail(session.id.job_id)
+    if detail is None:
+        return None
+    current = _put_right(desk, session, detail.job)
+    return replace(detail, job=counted(current, detail.job))
+
+
+def _put_right(desk: Desk, session: Session, job: Job) -> Session:
+    """Slurm went back to an earlier run of this very job: it is no other job, and the numbers of
+    our checkpoints must go on from the highest."""
+    current = desk.sessions.get(session.id, session)
+    lost = set_back(current, job)
+    if lost <= current.set_back:
+        return current
+    desk.note(
+        session.id,
+        "slurm-set-back",
+        f"Slurm shows run {job.restarts} of the job, which is in run {current.restarts}: "
+        "slurmctld was restarted from an older state",
+    )
+    return desk.update(session.id, set_back=lost)
 
 
 async def gone(desk: Desk, session: Session) -> str:
@@ -29,9 +65,9 @@ async def gone(desk: Desk, session: Session) -> str:
     if view.asked <= max(session.since, desk.touched.get(session.id, 0.0)):
         return ""
     job = view.jobs.get(session.id.job_id)
-    if job is not None and same_job(session.id, session.restarts, job):
+    if job is not None and same_job(session.id, session.restarts, counted(session, job)):
         return ""
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None:
         return "Slurm no longer knows the job"
     if not same_job(session.id, session.restarts, detail.job):

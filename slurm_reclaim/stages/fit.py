@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.job import Job, Node
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.words import amount
 from slurm_reclaim.stages.view import View
 
 SILENT = "its agent is not heard of"
 _FAILED = "a restore of this checkpoint failed there"
+_MOST_FLAGS = 5
+_NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs"})
 
 
 def only_there(node: str) -> str:
@@ -86,14 +89,89 @@ def lacking(needs: Needs | None, facts: NodeFacts) -> str:
         return f"the store is not usable: {facts.store_problem or 'unknown problem'}"
     if needs is None:
         return ""
+    checks = (_platform, _processor, _libc, _mounts, _memory)
+    return next((why for check in checks if (why := check(needs, facts))), "")
+
+
+def _platform(needs: Needs, facts: NodeFacts) -> str:
     if facts.arch != needs.arch:
         return f"it is {facts.arch}, the checkpoint was made on {needs.arch}"
     if _version(facts.kernel) < _version(needs.kernel):
         return f"its kernel {facts.kernel} is older than {needs.kernel}"
-    if needs.cpu_flags_digest and facts.cpu_flags_digest != needs.cpu_flags_digest:
-        return "its CPU has other features"
     if _version(facts.criu) < _version(needs.criu):
         return f"its CRIU {facts.criu} is older than {needs.criu}"
+    return ""
+
+
+def _processor(needs: Needs, facts: NodeFacts) -> str:
+    """More features than the checkpoint's CPU had are never asked for again; fewer are SIGILL. The
+    buffers for saved registers were made for one size."""
+    missing = sorted(set(needs.cpu_flags.split()) - set(facts.cpu_flags.split()))
+    if missing and not facts.cpu_flags:
+        return "the features of its CPU are not known"
+    if missing:
+        more = f" and {len(missing) - _MOST_FLAGS} more" if len(missing) > _MOST_FLAGS else ""
+        return f"its CPU lacks {', '.join(missing[:_MOST_FLAGS])}{more}"
+    if needs.xsave and facts.xsave != needs.xsave:
+        has = f"{facts.xsave} bytes" if facts.xsave else "an unknown number of bytes"
+        return f"its CPU saves {has} of registers (xsave), the checkpoint's {needs.xsave}"
+    return ""
+
+
+def _libc(needs: Needs, facts: NodeFacts) -> str:
+    if not needs.glibc_build or not facts.glibc_build:
+        return ""  # the mapped files are looked at on the node, before anything starts
+    if facts.glibc != needs.glibc:
+        return f"its glibc is {facts.glibc}, the checkpoint has {needs.glibc} mapped"
+    if facts.glibc_build != needs.glibc_build:
+        theirs, ours = facts.glibc_build[:12], needs.glibc_build[:12]
+        return f"its glibc {facts.glibc} is build {theirs}, the checkpoint has build {ours} mapped"
+    return ""
+
+
+def _mounts(needs: Needs, facts: NodeFacts) -> str:
+    """Of another type counts where one of the two is on the network and the other is not: then
+    they are not the same files."""
+    if facts.mounts is None:
+        return ""
+    there = dict(_place(each) for each in facts.mounts)
+    for each in needs.mounts:
+        point, kind = _place(each)
+        has = there.get(point, "")
+        if _automounted(point, there):
+            continue
+        if not has:
+            return f"it has no {point} ({kind}) mounted"
+        if (has in _NETWORK) != (kind in _NETWORK):
+            return f"its {point} is {has}, the checkpoint's files lie on {kind}"
+    return ""
+
+
+def _place(text: str) -> tuple[str, str]:
+    point, _, kind = text.rpartition(" ")
+    return point, kind
+
+
+def _automounted(point: str, there: Mapping[str, str]) -> bool:
+    """Whether it may be mounted as soon as somebody looks."""
+    return any(
+        kind == "autofs" and (point == place or point.startswith(f"{place.rstrip('/')}/"))
+        for place, kind in there.items()
+    )
+
+
+def _memory(needs: Needs, facts: NodeFacts) -> str:
+    """Only what can't be otherwise when the job starts: what is free then is looked at then."""
+    if facts.memory_total and needs.memory > facts.memory_total:
+        return (
+            f"it has {amount(facts.memory_total)} of memory, "
+            f"the checkpoint needs {amount(needs.memory)}"
+        )
+    if needs.hugepages > facts.hugepages:
+        return (
+            f"it has {amount(facts.hugepages)} in huge pages, "
+            f"the checkpoint needs {amount(needs.hugepages)}"
+        )
     return ""
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_reclaim.errors import AgentUnavailable, NotReclaimable, WrongState
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
-from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.session import Session, Warned
+from slurm_reclaim.stages import standing
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import Heard
@@ -60,13 +63,15 @@ def stop(desk: Desk, session: Session, reason: str) -> Session:
 async def see_that_it_can(desk: Desk, session: Session) -> Heard:
     """What its agent last said. Raises AgentUnavailable, WrongState and NotReclaimable."""
     heard, told = _attached(desk, session)
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None or not detail.job.running or detail.job.restarts != session.restarts:
         state = "is not known to Slurm" if detail is None else f"is {detail.job.state}"
         raise WrongState(f"job {session.job} {state}; only a running job can be hibernated")
     refuse_unfit(session.job, detail)
     if told.living is not Living.RUNNING:
         raise WrongState(f"job {session.job} is {told.living.value} on {session.node}")
+    if why := standing.over_quota(desk, session, told.memory):
+        raise NotReclaimable(why, hint="make room: reclaim checkpoints list")
     return heard
 
 
@@ -142,16 +147,23 @@ async def step(desk: Desk, session: Session) -> None:
     elif told.living is Living.RUNNING and _overdue(desk, session, found[1].at):
         desk.drop_orders(session.id, "given up: not answered in time")
         reason = f"the agent on {session.node} did not answer the order in time; the session runs"
-        desk.apply(session.id, Fact.DUMP_FAILED, reason, **cooled(desk, "not answered"))
+        change = {"warned": failed(session), **cooled(desk, "not answered")}
+        desk.apply(session.id, Fact.DUMP_FAILED, reason, **change)
+
+
+def failed(session: Session) -> Warned | None:
+    """Its warning, where it had one: whoever was told is told what became of it (warn.py)."""
+    return None if session.warned is None else replace(session.warned, failed=True)
 
 
 async def _over(desk: Desk, session: Session, job: Job) -> bool:
     if job.restarts > session.restarts:
         incarnation_lost(desk, session, job)
         return True
-    if job.finished:
+    if job.finished and not (job.state in MISHAPS and desk.orders.of_session(str(session.id))):
         end(desk, session, f"the job ended while it was being hibernated: {job.state}")
         return True
+    # Ended by nobody's will, perhaps right after the commit: its agent, asked already, will say.
     return False
 
 

@@ -74,6 +74,7 @@ async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> 
             comment="",
         )
     except RequeueFailed as error:
+        desk.view.doubt_nodes()  # perhaps for a node that Slurm no longer has
         desk.note(session.id, "hold-refused", error.message)
         return found
     desk.kept[session.id] = plan

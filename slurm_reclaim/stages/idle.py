@@ -102,4 +102,5 @@ def _report_stuck(desk: Desk, session: Session) -> None:
             session.id,
             "busy-without-work",
             f"{busy.what}, but neither CPU nor GPU was used for more than {span(limit)}",
+            about=f"since {last:.0f}",
         )

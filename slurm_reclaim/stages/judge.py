@@ -51,8 +51,12 @@ def take_samples(desk: Desk, report: Report, told: SessionReport, session: Sessi
 def _plausible(sample: Sample) -> bool:
     if not (0 < sample.seconds <= _MOST_SECONDS and len(sample.readings) <= _MOST_READINGS):
         return False
-    values = (reading.value for reading in sample.readings.values())
-    return all(value is None or 0 <= value <= _MOST_VALUE for value in values)
+    for reading in sample.readings.values():
+        value = reading.value
+        # So that NaN, which is not within any bounds, is implausible, too.
+        if value is not None and not 0 <= value <= _MOST_VALUE:
+            return False
+    return True
 
 
 def clock_ahead(reported: float, now: float) -> float:

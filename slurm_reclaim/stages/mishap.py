@@ -9,15 +9,10 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, lift_fence, row
+from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, lift_fence, row
 from slurm_reclaim.stages.requeue import requeue_held
 from slurm_reclaim.stages.wording import held_again
 
-# Endings that say nothing of the owner's will. FAILED is among them: a job whose output file can't
-# be opened on a node fails before anything of ours runs.
-MISHAPS = frozenset(
-    {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
-)  # fmt: skip
 # How the reason begins that is ours; without it the node itself held the job again.
 NOT_RESTORED = "not restored on"
 
@@ -54,7 +49,7 @@ async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) ->
     session = desk.update(session.id, reason=reason, bad_nodes=bad_nodes(session))
     if job is None and desk.touched.get(session.id, 0.0) > session.since:
         return  # asked already; the next answer of Slurm will tell
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None or detail.job.restarts > session.restarts:
         return
     if not (detail.job.running or detail.job.finished):

@@ -7,6 +7,7 @@ session, the tree is killed and the relay keeps the allocation until Slurm reque
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_reclaim.errors import (
@@ -107,13 +108,13 @@ def _save_tree(
     session.progress = Progress("dump", 0, total, clock.now())
     staged = store.stage(id, order.restarts, tree.owner(), note)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.staged = str(staged.folder)
+    session.staged, session.order = str(staged.folder), order.id
     committed = False
 
     def describe(contents: Contents) -> Manifest:
         # The last thing before the manifest that makes it a checkpoint: hashing took its time.
         _still_wanted(order, session, tree)
-        return tree.describe(staged, contents, order.reason)
+        return replace(tree.describe(staged, contents, order.reason), order=order.id)
 
     try:
         save(session)
@@ -182,8 +183,10 @@ def recover(
     """An agent that died while dumping looks at the world: is the checkpoint committed or not?
     Returns the sentence for the event log."""
     id = parse_session_id(session.session)
-    if store.committed_here(id, session.restarts):
-        manifest = store.read(id, session.restarts)
+    done = store.committed_here(id, session.restarts)
+    manifest = store.read(id, session.restarts) if done else None
+    # There may be an older one of the same number, from which it was restored in place.
+    if manifest is not None and manifest.order == session.order:
         _note_checkpoint(session, manifest)
         finish(session, tree, clock, save)
         return "the agent was restarted after the commit; the hibernation goes on"

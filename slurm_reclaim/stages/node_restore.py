@@ -1,4 +1,4 @@
-"""restore, on the node: open -> prepare -> restore -> seen alive -> handed to reclaim-init.
+"""restore, on the node: open -> fits -> prepare -> restore -> seen alive -> to reclaim-init.
 
 Whatever leaves the store is compared with the sealed manifest before anybody sees it.
 
@@ -17,6 +17,8 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Progress
 from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
 from slurm_reclaim.stages.node_record import Save, save_if_possible
+
+MOST_CHANGED = 100  # sentences that are kept
 
 
 def restore(
@@ -40,6 +42,7 @@ def restore(
             session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
             session.progress = Progress("restore", 0, manifest.size, clock.now())
             tree.put_back_outputs(opened)
+            session.changed = tuple(tree.fits(manifest))[:MOST_CHANGED]
             tree.restore(opened)
         link.adopt_root(manifest.root_pid)
     except ReclaimError as error:

@@ -16,23 +16,24 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
 from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.judge import take_samples
+from slurm_reclaim.stages.judge import clock_ahead, take_samples
 from slurm_reclaim.stages.results import take_result
 from slurm_reclaim.stages.uploads import take_uploads
 from slurm_reclaim.stages.view import same_job
 
 
 async def ask_slurm(desk: Desk) -> None:
-    """The one query for the whole cluster. Raises Unavailable, and then the view stays as it is:
-    a failed query says nothing about any job (S4)."""
+    """The one query for the whole cluster; which nodes there are changes seldom and is asked now
+    and then. Raises Unavailable, and then the view stays as it is: a failed query says nothing
+    about any job (S4)."""
     asked = desk.clock.now()
     try:
         jobs = await desk.scheduler.jobs()
-        nodes = await desk.scheduler.nodes()
+        if desk.view.wants_nodes(asked):
+            desk.view.counted(asked, await desk.scheduler.nodes())
     except Unavailable as error:
         desk.view.problem = error.message
         raise
-    desk.view.nodes = {node.name: node for node in nodes}
     desk.view.answered(asked, jobs)
 
 
@@ -48,10 +49,11 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
     names = {}
     for told in report.sessions:
         session = _session_of(desk, told)
-        if session is None:
+        if session is None or session.node not in ("", report.node):
             continue
-        if not told.session:
+        if not told.session and _surely(desk, report, told, session):
             names[str(told.job_id)] = str(session.id)
+        _take_blockers(desk, session, told)
         if told.samples:
             take_samples(desk, report, told, session)
             if desk.recorder is not None:
@@ -59,6 +61,36 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
     # After the results: a checkpoint is known before it is known to be uploaded.
     uploads = take_uploads(desk, report)
     return ReportReply(tuple(acknowledged), names, len(report.events), uploads)
+
+
+def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:
+    """What its agent found by looking now and then: known long before it matters."""
+    if not told.looked or session.state is not State.ACTIVE or told.restarts != session.restarts:
+        return
+    names = tuple(map(str, told.blockers))
+    if names == session.blockers:
+        return
+    desk.update(session.id, blockers=names)
+    if names:
+        desk.note(
+            session.id,
+            "not-hibernatable",
+            f"can't be hibernated: {'; '.join(names)}",
+            {"blockers": [blocker.name for blocker in told.blockers]},
+        )
+    else:
+        desk.note(session.id, "hibernatable", "what stood in the way of a hibernation is gone")
+
+
+def _surely(desk: Desk, report: Report, told: SessionReport, session: Session) -> bool:
+    """Whether what runs there is this session: an agent keeps the name that it is given, and the
+    number may be that of a new job of the same owner, whose old one is not ended here yet. Slurm
+    says so in an answer from after it began."""
+    job = desk.view.jobs.get(told.job_id)
+    began = told.started - clock_ahead(report.at, desk.clock.now())
+    return (
+        job is not None and began < desk.view.asked and same_job(session.id, session.restarts, job)
+    )
 
 
 def adopt(desk: Desk) -> None:
@@ -75,7 +107,9 @@ def adopt(desk: Desk) -> None:
 def _session_of(desk: Desk, told: SessionReport) -> Session | None:
     """The living session that a report speaks of, in whatever incarnation."""
     for session in desk.of_job(told.job_id):
-        if session.id.uid == told.uid and told.session in ("", str(session.id)):
+        if session.id.uid != told.uid:
+            continue
+        if not told.session or told.session == str(session.id):
             return session
     return None
 
@@ -83,6 +117,8 @@ def _session_of(desk: Desk, told: SessionReport) -> Session | None:
 def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
     # Slurm must show the same incarnation running, or the report is older or newer than the row.
     if not job.running or job.restarts != told.restarts or job.uid != told.uid:
+        return
+    if node not in job.nodes:
         return
     if any(session.id.uid == told.uid for session in desk.of_job(told.job_id)):
         return

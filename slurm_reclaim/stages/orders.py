@@ -27,12 +27,14 @@ def order_for(session: Session, verb: Verb, reason: str, **more: Any) -> Order:
 class OrderBook:
     def __init__(self) -> None:
         self._orders: dict[str, tuple[str, int, Order]] = {}
-        self._news: dict[str, asyncio.Event] = {}
+        # of those who wait now
+        self._news: dict[str, list[asyncio.Event]] = {}
 
     def give(self, node: str, intent: int, order: Order) -> None:
         """`intent`: the journal's number of the intent this order carries out."""
         self._orders[order.id] = (node, intent, order)
-        self._event(node).set()
+        for event in self._news.get(node, ()):
+            event.set()
 
     def take_back(self, order_id: str) -> int | None:
         """Remove it; the number of its intent, None where there is no such order."""
@@ -49,17 +51,21 @@ class OrderBook:
         """Orders of `node` that are not in `known`: at once if there are, else as soon as there
         is one, else none after `seconds`."""
         deadline = asyncio.get_running_loop().time() + seconds
-        while not (orders := self.of_node(node, known)):
-            event = self._event(node)
-            event.clear()
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                return []
-            try:
-                await asyncio.wait_for(event.wait(), left)
-            except asyncio.TimeoutError:
-                return []
-        return orders
-
-    def _event(self, node: str) -> asyncio.Event:
-        return self._news.setdefault(node, asyncio.Event())
+        event = asyncio.Event()
+        self._news.setdefault(node, []).append(event)
+        try:
+            while not (orders := self.of_node(node, known)):
+                event.clear()
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return []
+                try:
+                    await asyncio.wait_for(event.wait(), left)
+                except asyncio.TimeoutError:
+                    return []
+            return orders
+        finally:
+            waiting = self._news[node]
+            waiting.remove(event)
+            if not waiting:
+                del self._news[node]

@@ -9,7 +9,7 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import lift_fence
+from slurm_reclaim.stages.ending import detail_of, lift_fence
 from slurm_reclaim.stages.fit import Fit
 from slurm_reclaim.stages.hibernate import wrong_state
 from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
@@ -19,11 +19,14 @@ from slurm_reclaim.stages.view import same_job
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
 
 
-async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:
+async def restore(
+    desk: Desk, session: Session, *, operator: bool, by: str, accept: tuple[str, ...] = ()
+) -> Session:
     """Release the hibernated job onto nodes that can restore it. Raises Refused, Unavailable,
-    RequeueFailed; nothing is released then. Call with the session's lock held."""
+    RequeueFailed; nothing is released then. Call with the session's lock held. `accept`: files
+    that may have changed while it slept; each request says it anew."""
     if session.state in _UNDER_WAY:
-        return session
+        return desk.update(session.id, accepted=accept) if accept else session
     if session.state is not State.HIBERNATED:
         raise wrong_state(session, "restored")
     if session.checkpoint < 0:
@@ -31,7 +34,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             f"job {session.job} has no checkpoint: it was requeued before one was complete",
             hint=f"scontrol release {session.job} starts it from the top",
         )
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     job = _waiting(session, detail)
     if detail is not None and detail.admin_hold and not operator:
         raise NotPermitted(
@@ -39,6 +42,7 @@ async def restore(desk: Desk, session: Session, *, operator: bool, by: str) -> S
             hint="ask the site's support why",
         )
     session = _through_fence(desk, session, operator=operator, by=by)
+    session = _with_accepted(desk, session, accept)
     session = _try_again(desk, session, job)
     _refuse_unfit(desk, session, suitable(desk, session, job))
     await keep(desk, session, job, now=True)
@@ -69,6 +73,14 @@ def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> 
         )
     desk.note(session.id, "fence-lifted", f"{by} says that {session.fence} no longer runs it")
     return desk.update(session.id, fence="")
+
+
+def _with_accepted(desk: Desk, session: Session, accept: tuple[str, ...]) -> Session:
+    """A changed file is no node's fault: with it accepted, all are as good as before."""
+    if accept == session.accepted:
+        return session
+    bad = () if accept else session.bad_nodes
+    return desk.update(session.id, accepted=accept, bad_nodes=bad)
 
 
 def _try_again(desk: Desk, session: Session, job: Job) -> Session:

@@ -18,11 +18,12 @@ from slurm_reclaim.stages.explain import explanation
 from slurm_reclaim.stages.observe import progress
 
 MOST_EVENTS = 10_000
+MOST_FILES = 1000
 
 
 async def sessions(desk: Desk, caller: Caller, *, ended: bool = False) -> list[Session]:
     found = desk.journal.sessions(ended=True) if ended else list(desk.sessions.values())
-    if not await _sees_all(desk, caller):
+    if not await sees_all(desk, caller):
         found = [session for session in found if session.id.uid == caller.uid]
     return [_with_progress(desk, session) for session in found]
 
@@ -92,20 +93,28 @@ async def set_brake(desk: Desk, caller: Caller, reason: str) -> str:
     return desk.brake
 
 
-async def ask_restore(desk: Desk, caller: Caller, text: str) -> Session:
+async def ask_restore(
+    desk: Desk, caller: Caller, text: str, accept: tuple[str, ...] = ()
+) -> Session:
+    """`accept`: files that may have changed while it slept. Raises BadRequest, and what
+    `release.restore` raises."""
+    if len(accept) > MOST_FILES or any(not path.startswith("/") for path in accept):
+        raise BadRequest(f"at most {MOST_FILES} files can be accepted, by their absolute paths")
     found = await _find(desk, caller, parse_job_ref(text))
     # An owner who is an operator, too, may release what an operator holds.
-    operator = await _sees_all(desk, caller)
+    operator = await sees_all(desk, caller)
     async with desk.lock(found.id):
         current = desk.sessions.get(found.id, found)
-        after = await release.restore(desk, current, operator=operator, by=str(caller))
+        after = await release.restore(
+            desk, current, operator=operator, by=str(caller), accept=accept
+        )
         return _with_progress(desk, after)
 
 
 async def events(desk: Desk, caller: Caller, text: str, after: int, limit: int) -> list[Event]:
     if not 0 < limit <= MOST_EVENTS or after < 0:
         raise BadRequest(f"limit must lie between 1 and {MOST_EVENTS}, after not below 0")
-    uid = None if await _sees_all(desk, caller) else caller.uid
+    uid = None if await sees_all(desk, caller) else caller.uid
     job_id = 0
     if text:
         ref = parse_job_ref(text)
@@ -121,7 +130,7 @@ async def is_operator(desk: Desk, caller: Caller) -> bool:
     return caller.root or (bool(caller.user) and await desk.scheduler.operator(caller.user))
 
 
-async def _sees_all(desk: Desk, caller: Caller) -> bool:
+async def sees_all(desk: Desk, caller: Caller) -> bool:
     """Not known is no: an owner must not be stopped by a slurmdbd that is down."""
     try:
         return await is_operator(desk, caller)

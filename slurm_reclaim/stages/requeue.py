@@ -15,7 +15,7 @@ from slurm_reclaim.model.session import Saved, Session
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, row
+from slurm_reclaim.stages.ending import detail_of, end, gone, row
 from slurm_reclaim.stages.hibernate import give_order
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import same_job
@@ -69,7 +69,7 @@ def _observed(desk: Desk, session: Session, job: Job) -> None:
 
 
 async def _requeue(desk: Desk, session: Session) -> None:
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None or not same_job(session.id, session.restarts, detail.job):
         return  # gone() will say so
     job = detail.job
@@ -136,7 +136,7 @@ def whole_minutes(seconds: float) -> int:
 async def _refused(desk: Desk, session: Session, why: str) -> None:
     """Slurm said no. Where the job moved on meanwhile that is no answer; else the session gets its
     allocation back at once."""
-    detail = await desk.scheduler.detail(session.id.job_id)
+    detail = await detail_of(desk, session)
     if detail is None or detail.job.restarts > session.restarts or not detail.job.running:
         desk.note(session.id, "requeue-refused-late", why)
         if detail is not None and detail.job.finished:

@@ -8,8 +8,8 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, row
-from slurm_reclaim.stages.mishap import MISHAPS, NOT_RESTORED, bad_nodes, hold_again
+from slurm_reclaim.stages.ending import MISHAPS, end, gone, row
+from slurm_reclaim.stages.mishap import NOT_RESTORED, bad_nodes, hold_again
 from slurm_reclaim.stages.requeue import in_place
 from slurm_reclaim.stages.start import restore_ordered
 
@@ -53,6 +53,7 @@ def _alive(desk: Desk, session: Session, told: SessionReport) -> None:
             reason,
             {"processes": size},
             bad_nodes=(),
+            accepted=(),
             started=desk.clock.now(),
         )
         return
@@ -127,6 +128,8 @@ def _nobody_there(desk: Desk, session: Session, job: Job) -> str:
 def _was_restored(desk: Desk, session: Session) -> bool:
     """A session that came back and ended by itself before the next report has really ended."""
     return any(
-        event.kind == "session-restored" and event.at >= session.since - 1
+        event.kind == "session-restored"
+        and event.node == session.node
+        and event.at >= session.since - 1
         for event in desk.journal.events(job_id=session.id.job_id, limit=50)
     )

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from slurm_reclaim.errors import BadRequest
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State
-from slurm_reclaim.model.order import Outcome, Result, Verb
+from slurm_reclaim.model.order import STORE_VERBS, Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import shelf
 from slurm_reclaim.stages.desk import Desk, Details
+from slurm_reclaim.stages.hibernate import failed
 from slurm_reclaim.stages.judge import cooled
 from slurm_reclaim.stages.tell import take_terminals
 from slurm_reclaim.stages.warn import take_preflight
@@ -21,12 +23,21 @@ log = logging.getLogger(__name__)
 
 
 def take_result(desk: Desk, node: str, result: Result) -> None:
+    if result.verb in STORE_VERBS:
+        shelf.take(desk, result)
+        return
     try:
         session = desk.sessions.get(parse_session_id(result.session))
     except BadRequest:
         session = None
     if session is None or session.restarts != result.restarts:
         log.info("stale answer to order %s from %s session=%s", result.order, node, result.session)
+    elif session.node != node:
+        log.warning(
+            "%s answers order %s of a session on %s; left aside session=%s",
+            node, result.order, session.node or "no node", session.id,
+        )  # fmt: skip
+        return
     elif result.verb is Verb.NOTIFY:
         take_terminals(desk, session, result)
     elif (take := _TAKERS.get((session.state, result.verb))) is not None:
@@ -65,6 +76,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             reason,
             {"blockers": [b.name for b in result.blockers]},
             blockers=names,
+            warned=failed(session),
             **cooled(desk, reason),
         )
     elif result.outcome is Outcome.CANCELLED:
@@ -73,7 +85,8 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         desk.apply(session.id, Fact.ACTIVITY_SEEN, result.reason, details)
     else:
         why = cooled(desk, "it could not be saved")
-        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **why)
+        change = {"warned": failed(session), **why}
+        desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **change)
 
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:

@@ -68,6 +68,7 @@ async def _back_to_the_image(desk: Desk, session: Session, job: Job) -> None:
         return
     reason = "Slurm went back to before the restore; the session goes back to its last checkpoint"
     desk.drop_orders(session.id, "the incarnation was lost")
+    desk.kept.pop(session.id, None)  # what the held job was given is forgotten, too
     desk.apply(session.id, Fact.NODE_LOST, reason, restarts=job.restarts)
 
 

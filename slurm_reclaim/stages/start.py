@@ -12,7 +12,7 @@ from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, lift_fence, older_incarnations
+from slurm_reclaim.stages.ending import detail_of, end, lift_fence, older_incarnations
 from slurm_reclaim.stages.fit import lacking, only_there
 from slurm_reclaim.stages.hold import started
 from slurm_reclaim.stages.uploads import only_node
@@ -27,12 +27,11 @@ async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
     if not question.checkpoints and not _ours(desk, question):
         return StartAnswer(StartMode.FRESH, "there is no session of this job")
     try:
-        detail = await desk.scheduler.detail(question.job_id)
+        session, detail = await _looked_up(desk, question)
     except Unavailable as error:
         return _wait(f"Slurm can't be asked about the job: {error.message}")
     if detail is None or detail.job.uid != question.uid:
         return _wait("Slurm does not show this job for this user")
-    session = next((s for s in desk.of_job(question.job_id) if s.id.uid == question.uid), None)
     if session is None:
         return _without_session(desk, question, detail)
     if not same_job(session.id, session.restarts, detail.job):
@@ -44,6 +43,16 @@ async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
         if current is None:
             return _wait("the session has just ended")
         return _for_session(desk, current, question, detail)
+
+
+async def _looked_up(
+    desk: Desk, question: StartQuestion
+) -> tuple[Session | None, JobDetail | None]:
+    session = next((s for s in desk.of_job(question.job_id) if s.id.uid == question.uid), None)
+    if session is None:
+        return None, await desk.scheduler.detail(question.job_id)
+    detail = await detail_of(desk, session)
+    return desk.sessions.get(session.id), detail
 
 
 def _ours(desk: Desk, question: StartQuestion) -> bool:
@@ -91,6 +100,7 @@ def _for_session(
         str(session.id),
         job.restarts,
         session.checkpoint,
+        session.accepted,
     )
 
 

@@ -48,6 +48,8 @@ def notice_of(desk: Desk, session: Session, kind: NoticeKind, reason: str, id: s
 def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True) -> None:
     """Start telling; answers gather in `desk.tellings[notice.id]`."""
     channels = desk.settings.config.notice.channels
+    if desk.notifier is None and notice.kind is not NoticeKind.WARNING:
+        return  # nobody will ask what became of it
     telling = desk.tellings.setdefault(notice.id, Telling())
     if desk.notifier is None:
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, Node
 from slurm_reclaim.model.order import Report, SessionReport
 from slurm_reclaim.model.session import Session
 
+NODES_EVERY = 60.0  # seconds that an answer about the cluster's nodes is believed
 _PAUSE = 20.0  # seconds; a longer one may have made an agent count as silent
 
 
@@ -25,7 +26,8 @@ class Heard:
 class View:
     """`asked`: when the last query that was answered began (0: none was yet). `started`: since
     when reports are listened to, which is how long a silence may be told from our own absence.
-    `memo`: what was worked out from nodes and agents, until either changes."""
+    `memo`: what was worked out from nodes and agents, until either changes. `nodes`: as Slurm last
+    told them; whether a node can be used now is known from its agent's reports."""
 
     started: float
     asked: float = 0.0
@@ -34,12 +36,31 @@ class View:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     agents: dict[str, Heard] = field(default_factory=dict)
     memo: dict[object, object] = field(default_factory=dict)
+    _counted: float = 0.0
+    _strangers: set[str] = field(default_factory=set)
     _of_job: dict[tuple[int, int], dict[str, list[SessionReport]]] = field(default_factory=dict)
 
     def answered(self, asked: float, jobs: Sequence[Job]) -> None:
         self.asked, self.problem = asked, ""
         self.jobs = {job.job_id: job for job in jobs}
         self.memo.clear()
+
+    def wants_nodes(self, now: float) -> bool:
+        """Whether Slurm is to be asked for its nodes: the last answer is old (or from a time that
+        the clock went back behind), or an agent reports from a node that it did not name."""
+        if not self._counted <= now < self._counted + NODES_EVERY:
+            return True
+        return not self.agents.keys() <= self.nodes.keys() | self._strangers
+
+    def counted(self, asked: float, nodes: Sequence[Node]) -> None:
+        """Slurm's answer. An agent on a host that Slurm does not know is asked about once."""
+        self._counted = asked
+        self.nodes = {node.name: node for node in nodes}
+        self._strangers = self.agents.keys() - self.nodes.keys()
+
+    def doubt_nodes(self) -> None:
+        """A node may be gone: ask before anything else is said of nodes."""
+        self._counted = 0.0
 
     def heard(self, report: Report, at: float) -> None:
         before = self.agents.get(report.node)
@@ -66,14 +87,39 @@ class View:
         return ((node, self.agents[node], told) for node, some in of_job.items() for told in some)
 
     def report_of(self, session: Session) -> tuple[str, Heard, SessionReport] | None:
-        """What an agent last said of the incarnation that the session's state speaks of."""
-        found = [f for f in self.reports_of(session) if f[2].restarts == session.restarts]
+        """What its node's agent last said of the incarnation that the session's state speaks of.
+        Another node's word of it is none, whatever it says."""
+        found = [
+            f
+            for f in self.reports_of(session)
+            if f[2].restarts == session.restarts and f[0] == (session.node or f[0])
+        ]
         return max(found, key=lambda f: f[1].at, default=None)
 
 
 def same_job(id: SessionId, restarts: int, job: Job) -> bool:
     """Whether this row is the session's job, in the incarnation `restarts` or a later one. Job ids
     are reused: a job that was never requeued was first submitted when it says it was."""
-    if job.uid != id.uid or job.restarts < restarts or job.submitted < id.submitted:
+    return job.restarts >= restarts and _its_own(id, job)
+
+
+def counted(session: Session, job: Job) -> Job:
+    """The row with the restart count as we count: with the runs that Slurm has forgotten."""
+    if not session.set_back or not _its_own(session.id, job):
+        return job
+    return replace(job, restarts=job.restarts + session.set_back)
+
+
+def set_back(session: Session, job: Job) -> int:
+    """How many runs Slurm has forgotten of this job: a slurmctld that died before it had saved its
+    state shows an earlier one. 0 where it shows what we know, or another job: that was submitted
+    after the last thing that happened to ours."""
+    if not _its_own(session.id, job) or job.submitted > session.since:
+        return 0
+    return max(0, session.restarts - job.restarts)
+
+
+def _its_own(id: SessionId, job: Job) -> bool:
+    if job.uid != id.uid or job.submitted < id.submitted:
         return False
     return job.restarts > 0 or job.submitted == id.submitted

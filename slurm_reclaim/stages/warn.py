@@ -15,8 +15,9 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
-from slurm_reclaim.model.words import clock
+from slurm_reclaim.model.words import clock, span
 from slurm_reclaim.policy.decision import Decision, Standing, doubt
+from slurm_reclaim.policy.idleness import idle_span
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.stages import room, tell
 from slurm_reclaim.stages.desk import Desk
@@ -25,6 +26,7 @@ from slurm_reclaim.stages.judge import cooled, guard_of, judge
 from slurm_reclaim.stages.orders import order_for
 
 NOT_TOLD = "nobody could be told"
+LONGEST_LOOK = 180.0  # seconds for a preflight
 
 
 async def idle(desk: Desk, session: Session) -> None:
@@ -103,7 +105,11 @@ async def clear_up(desk: Desk, session: Session) -> None:
     told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
     if told - {Channel.COMMENT}:
         notice = tell.notice_of(
-            desk, session, NoticeKind.WITHDRAWN, session.reason, secrets.token_hex(8)
+            desk,
+            session,
+            NoticeKind.NOT_HIBERNATED if warning.failed else NoticeKind.WITHDRAWN,
+            session.reason,
+            secrets.token_hex(8),
         )
         tell.send(desk, session, notice)
 
@@ -134,6 +140,7 @@ async def _taken_back(desk: Desk, session: Session, decision: Decision, terms: T
 async def _preflight(desk: Desk, session: Session) -> None:
     """Slurm must be able to requeue it, and its agent sees what CRIU can't dump."""
     if desk.orders.of_session(str(session.id)) is not None:
+        await _not_for_ever(desk, session)
         return
     try:
         await see_that_it_can(desk, session)
@@ -144,7 +151,23 @@ async def _preflight(desk: Desk, session: Session) -> None:
         reason = refusal.message
         await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
         return
+    session = desk.sessions[session.id]
+    if session.warned is not None:
+        looked = replace(session.warned, looked=desk.clock.now())
+        session = desk.update(session.id, warned=looked)
     desk.give(session, order_for(session, Verb.PREFLIGHT, "before a warning"))
+
+
+async def _not_for_ever(desk: Desk, session: Session) -> None:
+    """Something of the session may keep whoever looks at it (a dead file server): then it could
+    hardly be dumped."""
+    warned, now = session.warned, desk.clock.now()
+    since = max(warned.since, warned.looked) if warned is not None else now
+    heard = desk.view.fresh(session.node, now, desk.settings.silent_after)
+    if now - since < LONGEST_LOOK or heard is None:
+        return  # of a silent agent nothing else can be known: see decision.py
+    reason = f"its agent could not look at all of it within {span(LONGEST_LOOK)}"
+    await back(desk, session, Fact.PREFLIGHT_REFUSED, reason, **cooled(desk, reason))
 
 
 def take_preflight(desk: Desk, session: Session, result: Result) -> None:
@@ -166,6 +189,17 @@ def take_preflight(desk: Desk, session: Session, result: Result) -> None:
         blockers=names,
         **cooled(desk, reason),
     )
+    _tell_blocked(desk, desk.sessions[session.id], reason)
+
+
+def _tell_blocked(desk: Desk, session: Session, reason: str) -> None:
+    """Once for each span of idleness; the preflight is done again after each cool-down."""
+    evidence = desk.evidence.get(session.id)
+    if evidence is None or session.shadowed >= idle_span(evidence):
+        return
+    session = desk.update(session.id, shadowed=idle_span(evidence))
+    id = secrets.token_hex(8)
+    tell.send(desk, session, tell.notice_of(desk, session, NoticeKind.BLOCKED, reason, id))
 
 
 async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 
+from slurm_reclaim.model.printable import line
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import amount, clock
 
+_MOST_REASON = 500  # characters; all of it is in `reclaim show`
 _OURS = re.compile(r"\s*\[slurm-reclaim: [^\]]*\]")
 
 
@@ -32,7 +34,8 @@ def hibernated(session: Session, at: float) -> str:
 
 
 def held_again(session: Session, reason: str) -> str:
-    return f"not restored: {reason}; again: reclaim restore {session.job}".translate(_FLAT)
+    why = line(reason, _MOST_REASON)
+    return f"not restored: {why}; again: reclaim restore {session.job}".translate(_FLAT)
 
 
 def committed_as(size: int, why: str, seconds: float = 0.0, stored: int = 0) -> str:

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/keyctl.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -37,6 +38,15 @@ static int raise_ambient(uint64_t wanted, struct fault *fault)
 	return 0;
 }
 
+/* Whoever holds a session keyring may use what is in it, and programs inherit that of the agent,
+ * which is root's. A new one, empty and the user's own, takes its place. */
+static int leave_keyring(struct fault *fault)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+		return fault_set(fault, "couldn't leave the session keyring: %s", strerror(errno));
+	return 0;
+}
+
 /* The bounding set stays: emptying it takes SETPCAP, and CRIU would have to give it back. */
 int drop_rights(const struct request *request, struct fault *fault)
 {
@@ -52,7 +62,7 @@ int drop_rights(const struct request *request, struct fault *fault)
 	if (setresuid(request->uid, request->uid, request->uid) != 0)
 		return fault_set(fault, "couldn't become user %u: %s", (unsigned)request->uid,
 				 strerror(errno));
-	if (set_capabilities(request->capabilities, fault) != 0)
+	if (leave_keyring(fault) != 0 || set_capabilities(request->capabilities, fault) != 0)
 		return -1;
 	if (prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) != 0)
 		return fault_set(fault, "couldn't reset keepcaps: %s", strerror(errno));

@@ -18,7 +18,18 @@
 
 enum { FOUND = 10, NONE, UNKNOWN };
 
-/* A directory of the job: does one of its numbered children have a manifest? */
+/* A number, or one that waits for the next of its number to take its place (see
+ * adapters/store/directory.py). */
+static int is_checkpoint(const char *name)
+{
+	static const char replaced[] = ".replaced-";
+
+	if (strncmp(name, replaced, sizeof(replaced) - 1) == 0)
+		name += sizeof(replaced) - 1;
+	return *name != '\0' && name[strspn(name, "0123456789")] == '\0';
+}
+
+/* A directory of the job: does one of its checkpoints have a manifest? */
 static int scan_session(int parent, const char *name)
 {
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -29,7 +40,7 @@ static int scan_session(int parent, const char *name)
 	while (result == NONE && (entry = readdir(dir)) != NULL) {
 		char path[sizeof(entry->d_name) + 32];
 
-		if (entry->d_name[strspn(entry->d_name, "0123456789")] != '\0')
+		if (!is_checkpoint(entry->d_name))
 			continue;
 		snprintf(path, sizeof(path), "%s/manifest.json", entry->d_name);
 		if (faccessat(fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from reclaim_lab.errors import LabError
+from reclaim_lab.node import Node
+from reclaim_lab.places import LabPlaces
 
 PROGRAM = Path(__file__).with_name("lab")
+ASK = Path(__file__).parent / "inside/ask.py"
 
 
 class Lab:
@@ -18,6 +26,8 @@ class Lab:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._asker: subprocess.Popen[str] | None = None
+        self._asking = threading.Lock()
 
     def call(
         self, *words: str, stdin: str | None = None, check: bool = True, timeout: float = 600
@@ -44,10 +54,65 @@ class Lab:
         check: bool = True,
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a node as if logged in there."""
-        return self.call(
-            "exec", node, "--user", user, "--", *command, stdin=stdin, check=check, timeout=timeout
+        """Run a command on a node as if logged in there: what `lab exec` does, without the start
+        of an interpreter for each of a test's many commands."""
+        try:
+            done = subprocess.run(
+                self._entering(node, user, command),
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                umask=0o022,
+            )
+        except LabError as error:
+            done = subprocess.CompletedProcess(command, 1, "", f"lab: {error}\n")
+        if check and done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip())[-2000:]
+            where = f"{' '.join(command)} on {node}"
+            raise AssertionError(f"{where} exited {done.returncode}: {said}")
+        return done
+
+    def _entering(self, node: str, user: str, command: Sequence[str]) -> list[str]:
+        return Node(LabPlaces(self.name), node).entering(command, user=user)
+
+    def ask(self, *words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+        """`reclaim WORDS` on ctl, for questions that tests ask again and again: the program itself,
+        in a child of an interpreter that has it loaded (inside/ask.py)."""
+        with self._asking:
+            if self._asker is None or self._asker.poll() is not None:
+                self._asker = self._start_asker()
+            assert self._asker.stdin
+            assert self._asker.stdout
+            try:
+                self._asker.stdin.write(json.dumps([user, *words]) + "\n")
+                self._asker.stdin.flush()
+                line = self._asker.stdout.readline()
+            except BrokenPipeError:
+                line = ""
+            if not line:  # ctl went down
+                self.close()
+                return subprocess.CompletedProcess(words, 1, "", "nobody there to ask\n")
+        code, out, err = json.loads(line)
+        return subprocess.CompletedProcess(words, code, out, err)
+
+    def _start_asker(self) -> subprocess.Popen[str]:
+        command = ["/opt/slurm-reclaim/bin/python3", "-c", ASK.read_text()]
+        return subprocess.Popen(
+            self._entering("ctl", "root", command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
+
+    def close(self) -> None:
+        """Nothing of this object's runs on the lab any more."""
+        asker, self._asker = self._asker, None
+        if asker:
+            asker.kill()
+            asker.communicate()
 
     def out(self, node: str, *command: str, user: str = "root") -> str:
         return self.exec(node, *command, user=user).stdout.strip()
@@ -82,6 +147,18 @@ class Lab:
     def logs(self, node: str, daemon: str) -> str:
         return self.call("logs", node, daemon).stdout
 
+    def tails(self, lines: int = 25) -> list[tuple[str, str]]:
+        """(node and daemon, its newest lines), for who looks at a failure."""
+        found = []
+        for node in [path.stem for path in sorted(LabPlaces(self.name).run.glob("*.json"))]:
+            daemons = ("reclaimd", "slurmctld") if node == "ctl" else ("reclaim-agent", "slurmd")
+            for daemon in daemons:
+                done = self.exec(
+                    node, "tail", "-n", str(lines), f"/var/log/{daemon}.log", check=False
+                )
+                found.append((f"{node} {daemon}", done.stdout or done.stderr))
+        return found
+
     def is_up(self) -> bool:
         """All nodes up and every installed daemon running."""
         return self.call("status", check=False).returncode == 0
@@ -108,17 +185,46 @@ class Lab:
             time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """The lab of RECLAIM_TEST_LAB (`test`): used as it is when up, else brought up and down."""
+def lab_name(more: str = "") -> str:
+    """The lab of RECLAIM_TEST_LAB (`test`). Where tests run side by side (`--numprocesses 2`),
+    each worker has its own: `test0`, `test1`. `more` names another one of the same worker."""
+    base = os.environ.get("RECLAIM_TEST_LAB", "test")
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    room = 12 - len(worker) - len(more)  # places.LabPlaces
+    return base[:room].rstrip("-") + worker + more
+
+
+@contextmanager
+def running(name: str, **size: int) -> Iterator[Lab]:
+    """Used as it is when up, else brought up and down."""
     if os.geteuid() != 0:
         pytest.skip("the test cluster needs root")
-    cluster = Lab(os.environ.get("RECLAIM_TEST_LAB", "test"))
+    cluster = Lab(name)
     found_up = cluster.is_up()
-    cluster.up()  # also where it is up: this checkout is what gets tested
-    yield cluster
-    if not found_up:
-        cluster.down()
+    try:
+        cluster.up(**size)  # also where it is up: this checkout is what gets tested
+        yield cluster
+    finally:
+        cluster.close()
+        if not found_up:
+            cluster.down()
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    with running(lab_name()) as cluster:
+        yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
+    """What failed tells the newest lines of the daemons' logs of the labs it used."""
+    report = yield
+    if report.failed:
+        for used in vars(item).get("funcargs", {}).values():
+            if isinstance(used, Lab):
+                report.sections += [(f"{used.name}: {of}", text) for of, text in used.tails()]
+    return report
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Counter:
 
     def session(self) -> dict:
         """As `reclaim show --json` has it; an error object where there is none."""
-        done = self.lab.exec("ctl", "reclaim", "show", self.ref, "--json", check=False)
+        done = self.lab.ask("show", self.ref, "--json")
         return {"state": "", **json.loads(done.stdout)}
 
     def wait_for_session(self, state: str, patience: float = 60) -> dict:
@@ -92,8 +92,11 @@ class Counter:
 
     def kinds(self) -> list[str]:
         """Kinds of the events of this job, oldest first."""
-        said = self.lab.out("ctl", "reclaim", "events", self.ref, "--json")
-        return [event["kind"] for event in json.loads(said)["events"]]
+        return [event["kind"] for event in self.events()]
+
+    def events(self) -> list[dict]:
+        """The events of this job, oldest first."""
+        return json.loads(self.lab.ask("events", self.ref, "--json").stdout)["events"]
 
     def reclaim(self, verb: str, *words: str, user: str = "", check: bool = True):
         return self.lab.exec(

@@ -7,14 +7,13 @@ counts them forwards: whoever takes one number for another reads the wrong card.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import Lab
+from tests.cluster.conftest import Lab, lab_name, running
 
 pytestmark = pytest.mark.cluster
 
@@ -34,13 +33,8 @@ sleep 600
 
 @pytest.fixture(scope="module")
 def gpu_lab() -> Iterator[Lab]:
-    if os.geteuid() != 0:
-        pytest.skip("the test cluster needs root")
-    base = os.environ.get("RECLAIM_TEST_LAB", "test")
-    cluster = Lab(f"{base[:8].rstrip('-')}-gpu")
-    cluster.up(nodes=1, gpus=2)
-    yield cluster
-    cluster.down()
+    with running(lab_name("-gpu"), nodes=1, gpus=2) as cluster:
+        yield cluster
 
 
 @dataclass

@@ -38,8 +38,14 @@ def book(lab: Lab, prod: None) -> Iterator[Notebook]:
     started.cancel()
 
 
+def asked(book: Notebook, verb: str) -> dict:
+    done = book.lab.ask(verb, str(book.job), "--json", user=book.user)  # type: ignore[attr-defined]
+    assert done.returncode == 0, done.stdout
+    return json.loads(done.stdout)
+
+
 def shown(book: Notebook) -> dict:
-    return json.loads(book.reclaim("show", str(book.job), "--json").stdout)
+    return asked(book, "show")
 
 
 def wait_for(book: Notebook, state: str, patience: float = 90) -> dict:
@@ -48,8 +54,7 @@ def wait_for(book: Notebook, state: str, patience: float = 90) -> dict:
 
 
 def events(book: Notebook, kind: str = "") -> list[dict]:
-    said = book.reclaim("events", str(book.job), "--json").stdout
-    found = json.loads(said)["events"]
+    found = asked(book, "events")["events"]
     return [event for event in found if kind in ("", event["kind"])]
 
 
@@ -59,7 +64,7 @@ def notices(lab: Lab, job: int) -> list[dict]:
 
 
 def explained(book: Notebook) -> dict:
-    return json.loads(book.reclaim("explain", str(book.job), "--json").stdout)
+    return asked(book, "explain")
 
 
 def test_an_idle_notebook_is_warned_hibernated_and_comes_back(lab: Lab, book: Notebook) -> None:
@@ -136,8 +141,7 @@ def test_shadow_only_says_what_it_would_do(lab: Lab, prod: None) -> None:
     job = Counter.start(lab, "--job-name=watched")
     try:
         lab.wait("the shadow event", lambda: "shadow" in job.kinds(), 60)
-        said = lab.out("ctl", "reclaim", "events", job.ref, "--json")
-        (event,) = [e for e in json.loads(said)["events"] if e["kind"] == "shadow"]
+        (event,) = [e for e in job.events() if e["kind"] == "shadow"]
         assert event["details"]["stage"] == "interactive_reclaim"
         assert event["details"]["action"] == "would_hibernate_session"
         assert event["details"]["idle_seconds"] >= 10

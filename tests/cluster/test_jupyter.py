@@ -51,7 +51,7 @@ class Readings:
 
 def wait_for_session(lab, job: int) -> None:
     def state() -> str:
-        done = lab.exec("ctl", "reclaim", "show", str(job), "--json", check=False)
+        done = lab.ask("show", str(job), "--json")
         return json.loads(done.stdout or "{}").get("state", "")
 
     lab.wait(f"session {job}", lambda: state() == "ACTIVE", 60)

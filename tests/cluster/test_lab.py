@@ -195,6 +195,7 @@ def test_a_chroot_is_refused(tmp_path: Path) -> None:
     assert "this is a chroot" in done.stderr
 
 
+@pytest.mark.alone
 def test_up_again_is_quick(lab: Lab) -> None:
     began = time.monotonic()
     lab.up()

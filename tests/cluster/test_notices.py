@@ -104,15 +104,10 @@ def test_warned_on_its_terminal_and_hibernated(lab, policy, job):
     assert warning["user"] == "alice"
     assert warning["deadline"] > warning["sent"]
     assert f"reclaim restore {session.job}" in done["text"]
-    (event,) = [e for e in events(session) if e["kind"] == "notice-delivered"]
+    (event,) = [e for e in session.events() if e["kind"] == "notice-delivered"]
     assert "terminal" in event["reason"]
     session.reclaim("restore")
     session.wait_for_session("ACTIVE")
-
-
-def events(session: Counter) -> list[dict]:
-    said = session.reclaim("events", "--json").stdout
-    return json.loads(said)["events"]
 
 
 def test_without_a_terminal_nobody_was_told_and_nothing_is_done(lab, policy, job):
@@ -120,10 +115,10 @@ def test_without_a_terminal_nobody_was_told_and_nothing_is_done(lab, policy, job
     session = job("sleep 100000\n")
     lab.wait(
         "the warning that reached nobody",
-        lambda: [e for e in events(session) if "nobody could be told" in e["reason"]],
+        lambda: [e for e in session.events() if "nobody could be told" in e["reason"]],
         90,
     )
-    assert any("terminal: no terminal" in e["reason"] for e in events(session))
+    assert any("terminal: no terminal" in e["reason"] for e in session.events())
     assert session.session()["state"] == "ACTIVE"
     assert "deadline-passed" not in session.kinds()
 

@@ -23,7 +23,7 @@ from tests.cluster.policy import policy
 from tests.cluster.test_idle import events, shown
 from tests.cluster.test_main_job import typed
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 REPEATS = int(os.environ.get("RECLAIM_RACES", "3"))
 AT_ONCE = 3
 SEED = int(os.environ.get("RECLAIM_SEED", "0")) or int(time.time())

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import re
 import shutil
 import time
 from functools import lru_cache
-from pathlib import Path
 
 import sh
 
+from slurm_reclaim.adapters.criu import processor
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
     Contents,
+    File,
+    Held,
     Manifest,
     Needs,
     OutputFile,
@@ -41,28 +42,17 @@ def _version(criu: str, *_identity: int) -> str:
     return match[1] if match else ""
 
 
-def cpu_flags_digest() -> str:
-    """Short digest of the CPU's feature flags: a tree restored on a CPU without one of them dies
-    of SIGILL, and the size of the saved registers must be equal (CRIU issue 3120)."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("flags", "Features")):
-            flags = " ".join(sorted(line.split(":", 1)[1].split()))
-            return hashlib.sha256(flags.encode()).hexdigest()[:16]
-    return ""
-
-
-def node_needs(criu: str, *, listening: tuple[str, ...]) -> Needs:
-    """Asked before the freeze; what only the dump tells (memory, highest PID) is filled in after
-    it."""
+def node_needs(criu: str) -> Needs:
+    """Asked before the freeze; what only the dump tells is filled in after it."""
     uname = os.uname()
     return Needs(
         arch=uname.machine,
         kernel=uname.release,
-        cpu_flags_digest=cpu_flags_digest(),
         criu=criu_version(criu),
         max_pid=0,
         memory=0,
-        listening=listening,
+        cpu_flags=processor.flags(),
+        xsave=processor.xsave_size(criu),
     )
 
 
@@ -78,6 +68,8 @@ def describe(
     needs: Needs,
     processes: int,
     private_tmp: bool,
+    files: tuple[File, ...],
+    rights: tuple[Held, ...],
 ) -> Manifest:
     owner = tree.credentials(root)
     return Manifest(
@@ -101,6 +93,8 @@ def describe(
         outputs=outputs,
         needs=needs,
         processes=processes,
+        files=files,
+        rights=rights,
     )
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import sh
 
 from slurm_reclaim import __version__
+from slurm_reclaim.adapters.criu import look, processor
 from slurm_reclaim.adapters.criu.command import LIBEXEC
-from slurm_reclaim.adapters.criu.description import cpu_flags_digest, criu_version
-from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.adapters.criu.description import criu_version
+from slurm_reclaim.adapters.proc import filesystems
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.ports import NodeStore
 
@@ -66,27 +71,69 @@ def plugin_installed() -> bool:
     return bool(places) and not missing_program()
 
 
-class FactFinder:
-    """CRIU is asked once per agent start; the store each time."""
+@dataclass(frozen=True, slots=True)
+class Libc:
+    """The C library of the node, the one that the agent itself runs with; all "" where it is not
+    the GNU one."""
 
-    def __init__(self, criu: str, store: NodeStore, config_digest: str) -> None:
+    path: str = ""
+    version: str = ""
+    build_id: str = ""
+
+
+def libc() -> Libc:
+    """A package that is upgraded while the agent runs shows at its next start, or earlier: at the
+    restore, where every mapped file is looked at."""
+    try:
+        version = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
+        maps = Path("/proc/self/maps").read_text(errors="replace")
+        found = re.search(r"\s(/\S*/libc[.-]\S*so\S*)$", maps, re.MULTILINE)
+        if not version or found is None:
+            return Libc()
+        with open(found[1], "rb") as file:
+            return Libc(found[1], version, look.build_id(file.fileno()))
+    except (OSError, ValueError):
+        return Libc()
+
+
+class FactFinder:
+    """CRIU and the C library are asked once per agent start; the store each time."""
+
+    def __init__(
+        self,
+        criu: str,
+        store: NodeStore,
+        keys: KeyFile,
+        config_digest: str,
+        store_orders: bool = True,
+    ) -> None:
+        """`store_orders`: whether what lies here is all of the store, so that orders about it
+        can be carried out."""
         self._criu = criu
         self._store = store
+        self._keys = keys
+        self._store_orders = store_orders
         self._config_digest = config_digest
         self._problem = criu_problem(criu)
         self._version = criu_version(criu)
+        self._glibc = libc()
 
     def facts(self) -> NodeFacts:
         free, trouble = 0, ""
         try:
             free = self._store.check()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
         uname = os.uname()
         return NodeFacts(
             arch=uname.machine,
             kernel=uname.release,
-            cpu_flags_digest=cpu_flags_digest(),
+            cpu_flags=processor.flags(),
+            xsave=processor.xsave_size(self._criu),
+            glibc=self._glibc.version,
+            glibc_build=self._glibc.build_id,
+            mounts=filesystems.places(),
+            hugepages=filesystems.hugepages("nr_hugepages"),
             criu=self._version,
             criu_ok=not self._problem,
             criu_problem=self._problem,
@@ -95,7 +142,9 @@ class FactFinder:
             store_ok=not trouble,
             store_problem=trouble,
             store_free=free,
+            store_keys=self._keys.ids(),
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            store_orders=self._store_orders,
         )

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.errors import IntegrityError
-from slurm_reclaim.model.checkpoint import Credentials
 
 _COMMON_MAGIC = 0x54564319
-_TCP, _LISTEN, _CLOSE = 6, 10, 7
+_TCP, _UDP, _LISTEN, _CLOSE = 6, 17, 10, 7
 _AF_INET = 2
 _X86_64, _CODE_64, _SYSCALL_BYTES = 1, 0x33, 2
 _EINTR = 2**64 - 4
@@ -102,6 +101,39 @@ def close_outside_tcp(images: Path) -> int:
     return edit(path, message("File"), close)
 
 
+def listening(images: Path) -> tuple[str, ...]:
+    """Addresses that will be bound for whoever wants to talk: `tcp/127.0.0.1:8888`, sorted."""
+    found = set()
+    for raw in entries(images / "files.img"):
+        entry = message("File").FromString(raw)
+        if not entry.HasField("isk") or not entry.isk.src_port:
+            continue
+        socket = entry.isk
+        # A datagram socket with a peer has a port that the kernel gave it.
+        waits = not socket.dst_port if socket.proto == _UDP else socket.state == _LISTEN
+        if socket.proto in (_TCP, _UDP) and waits:
+            kind = "udp" if socket.proto == _UDP else "tcp"
+            address = ipaddress.ip_address(
+                struct.pack(f"<{len(socket.src_addr)}I", *socket.src_addr)
+            )
+            host = f"[{address}]" if address.version == 6 else str(address)
+            found.add(f"{kind}/{host}:{socket.src_port}")
+    return tuple(sorted(found))
+
+
+def take_as_they_are(images: Path, names: Collection[bytes]) -> int:
+    """Let these files be opened whatever size and mode they have by now; how many there were."""
+
+    def forget(entry: Any) -> bool:
+        if not entry.HasField("reg") or entry.reg.name not in names:
+            return False
+        entry.reg.ClearField("size")
+        entry.reg.ClearField("mode")
+        return True
+
+    return edit(images / "files.img", message("File"), forget)
+
+
 def drop_seccomp(images: Path) -> int:
     """Take the filter out of the tasks: they inherit it from the process that restores them."""
 
@@ -144,43 +176,6 @@ def resume_interrupted_calls(images: Path) -> int:
         return True
 
     return sum(edit(path, message("Core"), again) for path in sorted(images.glob("core-*.img")))
-
-
-def check_credentials(images: Path, owner: Credentials) -> None:
-    """Every task's identity in the image must be the owner's own as the kernel told it before the
-    dump, without any capability (S9). Raises IntegrityError naming the first difference."""
-    seen = 0
-    for path in sorted(images.glob("core-*.img")):
-        for raw in entries(path):
-            core = message("Core").FromString(raw)
-            if not core.HasField("thread_core") or not core.thread_core.HasField("creds"):
-                continue
-            seen += 1
-            _check_one(path.name, core.thread_core.creds, owner)
-    if not seen:
-        raise IntegrityError("the image names no credentials at all")
-
-
-def _check_one(name: str, creds: Any, owner: Credentials) -> None:
-    uids = {creds.uid, creds.euid, creds.suid, creds.fsuid}
-    gids = {creds.gid, creds.egid, creds.sgid, creds.fsgid}
-    if uids != {owner.uid}:
-        raise IntegrityError(f"{name}: uid {sorted(uids)} is not the owner's {owner.uid}")
-    if not gids <= {owner.gid, *owner.groups}:
-        raise IntegrityError(f"{name}: gid {sorted(gids)} is none of the owner's groups")
-    if not set(creds.groups) <= {owner.gid, *owner.groups}:
-        raise IntegrityError(f"{name}: groups {sorted(creds.groups)} are not the owner's")
-    for caps in ("cap_inh", "cap_prm", "cap_eff", "cap_amb"):
-        if any(getattr(creds, caps)):
-            raise IntegrityError(f"{name}: {caps} is not empty")
-    if creds.secbits:
-        raise IntegrityError(f"{name}: securebits are set, which needs a capability")
-    words = list(creds.cap_bnd)
-    bounding = sum(word << (32 * i) for i, word in enumerate(words))
-    if bounding & ~owner.cap_bounding:
-        raise IntegrityError(f"{name}: the bounding set is larger than the owner's was")
-    if owner.no_new_privs and not creds.no_new_privs:
-        raise IntegrityError(f"{name}: no_new_privs is gone")
 
 
 def highest_pid(images: Path) -> int:

@@ -2,7 +2,8 @@
 
 Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
 back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
-of CRIU's images/*.proto (fdinfo, sk-inet, core, creds, pstree, inventory).
+of CRIU's images/*.proto (fdinfo, regfile, remap-file-path, mm, vma, sk-inet, core, creds, pstree,
+cpuinfo). A name need be no UTF-8, so that it is bytes here; on disk that is the same.
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "id": (1, "uint32", False),
         "flags": (2, "uint32", False),
         "pos": (3, "uint64", False),
-        "name": (6, "string", False),
+        "name": (6, "bytes", False),
         "size": (8, "uint64", False),
         "mode": (10, "uint32", False),
+    },
+    "RemapFilePath": {
+        "orig_id": (1, "uint32", False),
+    },
+    "Vma": {
+        "shmid": (4, "uint64", False),
+        "prot": (5, "uint32", False),
+        "status": (7, "uint32", False),
+    },
+    "CpuX86": {
+        "xsave_size_max": (10, "uint32", False),
+    },
+    "CpuInfo": {
+        "x86_entry": (1, "CpuX86", True),
     },
     "InetSocket": {
         "id": (1, "uint32", False),
@@ -53,12 +68,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cap_bnd": (12, "uint32", True),
         "secbits": (13, "uint32", False),
         "groups": (14, "uint32", True),
+        "lsm_profile": (15, "string", False),
         "no_new_privs": (18, "uint32", False),
         "cap_amb": (19, "uint32", True),
     },
     "TaskCore": {
         "task_state": (1, "uint32", False),
         "comm": (6, "string", False),
+        "loginuid": (13, "uint32", False),
         "old_seccomp_mode": (11, "uint32", False),
         "old_seccomp_filter": (12, "uint32", False),
     },
@@ -80,10 +97,24 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
     "X86Thread": {
         "gpregs": (2, "X86Registers", False),
     },
+    "KernelIds": {
+        "pid_ns_id": (5, "uint32", False),
+        "net_ns_id": (6, "uint32", False),
+        "ipc_ns_id": (7, "uint32", False),
+        "uts_ns_id": (8, "uint32", False),
+        "mnt_ns_id": (9, "uint32", False),
+        "user_ns_id": (10, "uint32", False),
+        "cgroup_ns_id": (11, "uint32", False),
+    },
+    "Memory": {
+        "vmas": (14, "Vma", True),
+        "dumpable": (15, "int32", False),
+    },
     "Core": {
         "mtype": (1, "uint32", False),
         "x86": (2, "X86Thread", False),
         "tc": (3, "TaskCore", False),
+        "ids": (4, "KernelIds", False),
         "thread_core": (5, "ThreadCore", False),
     },
     "PsTree": {

@@ -83,7 +83,7 @@ class Surroundings:
     def save(self, staged: Staging, root: Process) -> None:
         owner = tree.credentials(root)
         with staged.receive(FILES) as archive:
-            words = ["/bin/sh", "-c", _SAVE, "save", *self._folders()]
+            words = ["/bin/sh", "-c", _SAVE, "save", *self.folders()]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=archive)
         if not done.ok:
             raise DumpFailed(
@@ -136,6 +136,10 @@ class Surroundings:
         links = [f"{PROC}/{self._session.relay}/fd/{fd}" for path, fd in paths.items() if path]
         return sum(os.stat(link).st_size for link in links)
 
+    def output_paths(self) -> frozenset[bytes]:
+        """Where the job's output files are, as the session has them open."""
+        return frozenset(os.fsencode(path) for fd in (1, 2) if (path := self._output_path(fd)))
+
     def _output_path(self, fd: int) -> str | None:
         """Path of the relay's stdout or stderr where it is a regular file."""
         link = PROC / str(self._session.relay) / "fd" / str(fd)
@@ -173,7 +177,8 @@ class Surroundings:
             base = PROC / str(self._session.init) / "root/dev/shm"
             raise RestoreFailed(f"/dev/shm and /tmp could not be put back: {_why(done, base)}")
 
-    def _folders(self) -> list[str]:
+    def folders(self) -> list[str]:
+        """Those whose contents are saved."""
         return ["dev/shm", *(["tmp"] if self.private_tmp() else [])]
 
     def _as_owner(

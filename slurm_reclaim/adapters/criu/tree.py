@@ -7,15 +7,23 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu import command, images
+from slurm_reclaim.adapters.criu import command, credentials, images
 from slurm_reclaim.adapters.criu.command import Entry
-from slurm_reclaim.adapters.criu.description import describe, node_needs
+from slurm_reclaim.adapters.criu.description import describe
+from slurm_reclaim.adapters.criu.fitting import Fitting
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.jupyter.processes import is_server
-from slurm_reclaim.adapters.proc import blockers, repair, sockets, steps, terminals, tree
+from slurm_reclaim.adapters.proc import (
+    blockers,
+    repair,
+    rights,
+    sockets,
+    steps,
+    terminals,
+    tree,
+)
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import (
@@ -26,7 +34,7 @@ from slurm_reclaim.errors import (
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Needs
+from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Rights
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
@@ -46,7 +54,7 @@ def _opened(path: Path) -> Iterator[int]:
 class SessionTree:
     """Fulfils ports.Tree. `note_worker` is told the CRIU process at work, so that an agent started
     anew can wait for it instead of disturbing it. `jupyter` asks the session's servers how its
-    kernels are now, None where there are none."""
+    kernels are now, None where there are none; `on_gpus` tells the bytes of GPU memory it holds."""
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class SessionTree:
         node: str,
         note_worker: Callable[[int], None],
         jupyter: Callable[[], Reading | None],
+        on_gpus: Callable[[], int] = lambda: 0,
     ) -> None:
         self._session = session
         self._config = config
@@ -63,9 +72,10 @@ class SessionTree:
         self._jupyter = jupyter
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
-        self._needs: Needs | None = None
         self._frozen: list[Process] = []
+        self._rights: dict[int, Rights] = {}
         self._surroundings = Surroundings(session, config)
+        self._fitting = Fitting(session, config, self._surroundings, on_gpus)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -84,19 +94,17 @@ class SessionTree:
         raise DumpFailed("the session's first process is gone")
 
     def blockers(self) -> Sequence[Blocker]:
-        session = self._session
+        session, members = self._session, self._members()
         try:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
-        found = blockers.find(
-            self._members(),
-            root=root.pid,
-            relay=session.relay,
-            uid=session.uid,
-            ghost_limit=self._config.ghost_limit,
-        )
-        return [*found, *self._surroundings.blockers(), *self._steps()]
+        return [
+            *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
+            *self._fitting.blockers(members, root),
+            *self._surroundings.blockers(),
+            *self._steps(),
+        ]
 
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
@@ -146,8 +154,7 @@ class SessionTree:
         members = self._members()
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
-        listening = tuple(sockets.listening(members, root.pid))
-        self._needs = node_needs(self._config.criu, listening=listening)
+        self._fitting.prepare()
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
@@ -170,7 +177,8 @@ class SessionTree:
         self._frozen = tree.members(self._session.init)
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
-        images.check_credentials(staged.images, owner)
+        self._rights = rights.of_tree(self._frozen)
+        credentials.check(staged.images, owner, self._rights)
 
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
         running = command.start(entry, words)
@@ -190,7 +198,8 @@ class SessionTree:
         self._surroundings.save(staged, self._root())
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
-        assert self._needs is not None, "described before it was dumped"
+        members = self._members()
+        needs, files = self._fitting.record(staged.images, members)
         return describe(
             session=self._session,
             root=self._root(),
@@ -199,13 +208,11 @@ class SessionTree:
             clocks=self._clocks,
             contents=contents,
             outputs=self._surroundings.outputs,
-            needs=replace(
-                self._needs,
-                memory=self.memory(),
-                max_pid=images.highest_pid(staged.images),
-            ),
-            processes=len(self._members()),
+            needs=needs,
+            processes=len(members),
+            rights=rights.grouped(self._rights),
             private_tmp=self._surroundings.private_tmp(),
+            files=files,
         )
 
     # -- afterwards ---------------------------------------------------------------------------
@@ -229,6 +236,9 @@ class SessionTree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self._surroundings.put_back_outputs(opened)
+
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        return self._fitting.check(manifest)
 
     def restore(self, opened: Opened) -> None:
         manifest = opened.manifest
@@ -255,9 +265,11 @@ class SessionTree:
 
     def _prepare(self, private: Path, manifest: Manifest) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from."""
-        images.check_credentials(private, manifest.credentials)
+        known = rights.of_threads(manifest.rights)
+        credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
         images.resume_interrupted_calls(private)
+        self._fitting.edit(private)
         if manifest.seccomp:
             images.drop_seccomp(private)
 
@@ -291,16 +303,6 @@ class SessionTree:
         root = next((p for p in members if p.inner == manifest.root_pid), None)
         if root is None or root.state in "ZX":
             raise RestoreFailed("CRIU reported success but the first process does not run")
-        for process in members:
-            seen = tree.credentials(process)
-            if process.state not in "ZX" and not _same_rights(seen, manifest.credentials):
-                raise RestoreFailed(f"{process} came back with other rights than its owner's")
-
-
-def _same_rights(seen: Credentials, owner: Credentials) -> bool:
-    return (
-        seen.uid == owner.uid
-        and set(seen.groups) <= {owner.gid, *owner.groups}
-        and not seen.cap_bounding & ~owner.cap_bounding
-        and seen.no_new_privs >= owner.no_new_privs
-    )
+        session = self._session
+        if what := rights.gained(members, manifest.rights, session.init, session.relay):
+            raise RestoreFailed(f"it came back with more rights than it had: {what}")

@@ -17,6 +17,8 @@ SIGNALS = (Signal.GPU, Signal.GPU_MEMORY, Signal.GPU_CODEC, Signal.GPU_PCIE)
 GAP = 12.0
 # Who asks again so soon gets the same round.
 AGAIN = 2.0
+# Seconds that a round may be ahead of the clock.
+AHEAD = 2.0
 # Where a process's own figures lie in a round's `use`.
 _OF_PROCESS = {Signal.GPU: 0, Signal.GPU_MEMORY: 1, Signal.GPU_CODEC: 2}
 
@@ -78,8 +80,12 @@ class GpuMeter:
 
     def _rounds(self, seconds: float) -> list[Round]:
         now = self._clock()
+        if self._seen > now + AHEAD:
+            # The clock was put back: what NVML says from now on is older than what was seen.
+            self._seen = now - seconds
         after = self._seen or now - seconds
         rounds, why = self._watch.rounds(after)
+        rounds = [each for each in rounds if each["at"] <= now + AHEAD]  # of before it was
         if not rounds and self._latest and abs(now - self._latest["at"]) < AGAIN:
             return [self._latest]
         if not rounds or now - rounds[-1]["at"] > GAP:

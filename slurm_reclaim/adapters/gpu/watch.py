@@ -204,6 +204,8 @@ class NvmlWatch:
                 self._trouble = said.get("error", "")
                 if not self._trouble:
                     said["at"] = float(said["at"])
+                    if self._rounds and said["at"] < self._rounds[-1]["at"]:
+                        self._rounds.clear()  # the clock was put back
                     self._rounds.append(said)
             except (ValueError, AttributeError, KeyError, TypeError):
                 # the driver's library, too, may write to what is the program's output

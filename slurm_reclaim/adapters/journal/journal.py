@@ -1,21 +1,23 @@
 """Sessions, events and intents in one database (ports.Journal).
 
-The caller is one thread of one process: the lock beside the database sees to that.
+One process alone calls it: the lock beside the database sees to that. Its threads may, each for a
+transaction of its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Delete, Engine, Row, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from slurm_reclaim.adapters.journal import tables
+from slurm_reclaim.adapters.journal import statements, tables
 from slurm_reclaim.errors import IllegalTransition, StoreUnavailable
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId, parse_session_id
@@ -36,35 +38,32 @@ class SqlJournal:
 
     def sessions(self, *, ended: bool = False) -> Sequence[Session]:
         """Every session, or with `ended` false only those that live; in order of their ids."""
-        query = select(tables.sessions.c.body).order_by(tables.sessions.c.id)
-        if not ended:
-            query = query.where(tables.sessions.c.state != State.ENDED.value)
+        query = statements.EVERY_SESSION if ended else statements.LIVING_SESSIONS
         with self._reading() as connection:
             return [_session(body) for body in connection.scalars(query)]
 
     def session(self, id: SessionId) -> Session | None:
-        query = select(tables.sessions.c.body).where(tables.sessions.c.id == str(id))
         with self._reading() as connection:
-            body = connection.scalar(query)
+            body = connection.scalar(statements.SESSION, {"which": str(id)})
         return None if body is None else _session(body)
 
     def of_job(self, job_id: int) -> Sequence[Session]:
         """Every session that ever had this job id, the newest last."""
-        query = select(tables.sessions.c.body).where(tables.sessions.c.job_id == job_id)
         with self._reading() as connection:
-            found = [_session(body) for body in connection.scalars(query)]
+            bodies = connection.scalars(statements.SESSIONS_OF_JOB, {"job": job_id})
+            found = [_session(body) for body in bodies]
         return sorted(found, key=lambda session: session.id.submitted)
 
     def open_session(self, session: Session, event: Event) -> None:
         with self._writing() as connection:
-            connection.execute(insert(tables.sessions).values(id=str(session.id), **_row(session)))
+            connection.execute(statements.ADD_SESSION, {"id": str(session.id), **_row(session)})
             _add(connection, event)
 
     def apply(self, session: Session, fact: Fact, event: Event) -> None:
         """Raises IllegalTransition where `fact` does not lead to `session.state`."""
         with self._writing() as connection:
-            query = select(tables.sessions.c.state).where(tables.sessions.c.id == str(session.id))
-            before = State(connection.scalar(query))
+            named = {"which": str(session.id)}
+            before = State(connection.scalar(statements.STATE_OF_SESSION, named))
             after = follow(before, fact)
             if after is not session.state:
                 raise IllegalTransition(
@@ -101,39 +100,42 @@ class SqlJournal:
     def intend(self, session: SessionId, what: str, details: str) -> int:
         row = {"at": time.time(), "session": str(session), "what": what, "details": details}
         with self._writing() as connection:
-            key = connection.execute(insert(tables.intents).values(**row)).inserted_primary_key
+            key = connection.execute(statements.ADD_INTENT, row).inserted_primary_key
         assert key is not None
         return int(key[0])
 
     def settle(self, intent: int, outcome: str) -> None:
-        change = update(tables.intents).where(tables.intents.c.number == intent)
+        change = {"which": intent, "outcome": outcome, "settled": time.time()}
         with self._writing() as connection:
-            connection.execute(change.values(outcome=outcome, settled=time.time()))
+            connection.execute(statements.SETTLE_INTENT, change)
 
     def remember(self, name: str, value: str) -> None:
         with self._writing() as connection:
-            connection.execute(delete(tables.meta).where(tables.meta.c.name == name))
+            connection.execute(statements.FORGET, {"which": name})
             if value:
-                connection.execute(insert(tables.meta).values(name=name, value=value))
+                connection.execute(statements.REMEMBER, {"name": name, "value": value})
 
     def recall(self, name: str) -> str:
-        query = select(tables.meta.c.value).where(tables.meta.c.name == name)
         with self._reading() as connection:
-            return connection.scalar(query) or ""
+            return connection.scalar(statements.REMEMBERED, {"which": name}) or ""
 
-    def keep_evidence(self, evidence: Mapping[SessionId, Evidence]) -> None:
+    def keep_evidence(
+        self, changed: Mapping[SessionId, Evidence], gone: Collection[SessionId]
+    ) -> None:
         rows = [
             {"session": str(id), "body": msgspec.json.encode(known).decode()}
-            for id, known in evidence.items()
+            for id, known in changed.items()
         ]
+        old = [{"which": str(id)} for id in (*changed, *gone)]
         with self._writing() as connection:
-            connection.execute(delete(tables.evidence))
+            if old:
+                connection.execute(statements.FORGET_EVIDENCE, old)
             if rows:
-                connection.execute(insert(tables.evidence), rows)
+                connection.execute(statements.ADD_EVIDENCE, rows)
 
     def evidence(self) -> Mapping[SessionId, Evidence]:
         with self._reading() as connection:
-            rows = connection.execute(select(tables.evidence)).all()
+            rows = connection.execute(statements.EVIDENCE).all()
         found = {}
         for row in rows:
             # Of another version, or with a number that JSON has no word for: measured anew.
@@ -141,22 +143,53 @@ class SqlJournal:
                 found[parse_session_id(row.session)] = msgspec.json.decode(row.body, type=Evidence)
         return found
 
-    def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
-        c = tables.intents.c
-        query = select(c.number, c.session, c.what, c.details).where(c.outcome.is_(None))
+    def pins(self) -> Sequence[Pin]:
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(c.number))
+            bodies = connection.scalars(select(tables.pins.c.body))
+            return [msgspec.json.decode(body, type=Pin) for body in bodies]
+
+    def pin(self, pin: Pin) -> None:
+        """Replaces what was said by the same side (owner or admin) of the same checkpoint."""
+        row = {"session": pin.session, "restarts": pin.restarts, "admin": pin.admin}
+        with self._writing() as connection:
+            connection.execute(_the_pin(pin))
+            body = msgspec.json.encode(pin).decode()
+            connection.execute(insert(tables.pins).values(**row, body=body))
+
+    def unpin(self, pin: Pin) -> None:
+        with self._writing() as connection:
+            connection.execute(_the_pin(pin))
+
+    def announced(self) -> Mapping[str, Announced]:
+        """What owners were told of the end of their sessions, by session."""
+        with self._reading() as connection:
+            bodies = connection.scalars(select(tables.announced.c.body))
+            found = [msgspec.json.decode(body, type=Announced) for body in bodies]
+        return {each.session: each for each in found}
+
+    def announce(self, announced: Announced) -> None:
+        """Replaces what was stored of that session."""
+        table, body = tables.announced, msgspec.json.encode(announced).decode()
+        with self._writing() as connection:
+            connection.execute(delete(table).where(table.c.session == announced.session))
+            connection.execute(insert(table).values(session=announced.session, body=body))
+
+    def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
+        with self._reading() as connection:
+            rows = connection.execute(statements.UNSETTLED_INTENTS)
             return [(row.number, row.session, row.what, row.details) for row in rows]
 
     def trim(self, before: float) -> None:
-        """Drop events and settled intents older than `before` (Unix seconds); sessions stay."""
+        """Drop events and settled intents older than `before` (Unix seconds), and what sessions
+        that have ended were judged by; sessions stay."""
         with self._writing() as connection:
-            connection.execute(delete(tables.events).where(tables.events.c.at < before))
-            connection.execute(delete(tables.intents).where(tables.intents.c.settled < before))
+            connection.execute(statements.TRIM_EVENTS, {"before": before})
+            connection.execute(statements.TRIM_INTENTS, {"before": before})
+            connection.execute(statements.TRIM_EVIDENCE)
 
     def _store(self, connection: Connection, session: Session) -> None:
-        change = update(tables.sessions).where(tables.sessions.c.id == str(session.id))
-        connection.execute(change.values(**_row(session)))
+        change = {"which": str(session.id), **_row(session)}
+        connection.execute(statements.CHANGE_SESSION, change)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -168,6 +201,12 @@ class SqlJournal:
         """One transaction: all of it is on the disk when the block ends, or nothing."""
         with _translated(), self._engine.begin() as connection:
             yield connection
+
+
+def _the_pin(pin: Pin) -> Delete:
+    c = tables.pins.c
+    same = (c.session == pin.session, c.restarts == pin.restarts, c.admin == pin.admin)
+    return delete(tables.pins).where(*same)
 
 
 @contextmanager
@@ -195,7 +234,7 @@ def _session(body: str) -> Session:
 def _add(connection: Connection, event: Event) -> None:
     row = {name: getattr(event, name) for name in _EVENT_COLUMNS}
     row["details"] = msgspec.json.encode(event.details).decode()
-    connection.execute(insert(tables.events).values(**row))
+    connection.execute(statements.ADD_EVENT, row)
 
 
 def _event(row: Row[Any]) -> Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
     Index,
@@ -79,4 +80,20 @@ intents = Table(
     Column("settled", Float(53)),
     Index("intents_by_session", "session"),
     sqlite_autoincrement=True,
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("session", String(190), primary_key=True),
+    Column("restarts", Integer, primary_key=True, autoincrement=False),
+    Column("admin", Boolean, primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
+announced = Table(
+    "announced",
+    metadata,
+    Column("session", String(190), primary_key=True),
+    Column("body", Text, nullable=False),
 )

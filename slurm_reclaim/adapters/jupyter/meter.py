@@ -2,8 +2,9 @@
 
 Every server of the session is asked, in a thread of its own for each look: it starts as root, to
 see the kernel's tables, takes the owner's rights before it touches anything of the owner's, and
-ends. A thread that something holds up (a dead file server) is left behind, and no second one is
-started before it ends: the reading is unknown meanwhile.
+ends. Where there is no server and no process came or went, nothing is looked at. A thread that
+something holds up (a dead file server) is left behind, and no second one is started before it
+ends: the reading is unknown meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
 from slurm_reclaim.adapters.jupyter.processes import Finder, Found
-from slurm_reclaim.config.schema import Config
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
@@ -62,6 +62,9 @@ class JupyterMeter:
 
     def _look(self) -> _Look:
         look = _Look()
+        known = self._finder.unchanged(time.monotonic())
+        if known is not None and not known.servers:
+            return _Look(found=known)
         if self._thread is not None and self._thread.is_alive():
             look.problem = "Jupyter can't be looked at: the last look has not ended"
             return look
@@ -76,7 +79,7 @@ class JupyterMeter:
     def _take(self, look: _Look) -> None:
         now = time.monotonic()
         try:
-            found = self._finder.look(now)
+            found = self._finder.unchanged(now) or self._finder.look(now)
             if found.servers:
                 look.answers = self._interview.ask(found.servers, now + ASKING)
             look.found = found
@@ -122,8 +125,3 @@ class JupyterMeter:
 
 def _count(states: Sequence[object]) -> str:
     return "1 kernel" if len(states) == 1 else f"{len(states)} kernels"
-
-
-def jupyter_meter(session: NodeSession, config: Config) -> JupyterMeter | None:
-    """One for every session: a server may be started at any time."""
-    return JupyterMeter(session)

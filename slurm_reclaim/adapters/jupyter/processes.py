@@ -124,19 +124,30 @@ class Finder:
     _kinds: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
     _looked: float = float("-inf")
     _found: Found = field(default_factory=Found)
+    _listed: list[str] | None = None  # at the last look that has ended
 
     def __post_init__(self) -> None:
         # Root's own mount of the session's PID namespace: no user can put another in its place.
         self.proc = PROC / str(self.init) / "root" / "proc"
 
+    def unchanged(self, now: float) -> Found | None:
+        """What the last look found, where that still holds: the same processes are there. None
+        where a look is due."""
+        try:
+            listed = os.listdir(self.proc)
+        except OSError:
+            return None
+        return self._found if listed == self._listed and now - self._looked < RESCAN else None
+
     def look(self, now: float) -> Found:
         """`now`: monotonic seconds. OSError where the session is gone."""
-        with os.scandir(self.proc) as entries:
-            numbers = (int(entry.name) for entry in entries if entry.name.isdigit())
-            pids = set(itertools.islice(numbers, MOST_PROCESSES))
+        listed, self._listed = os.listdir(self.proc), None
+        numbers = (int(name) for name in listed if name.isdigit())
+        pids = set(itertools.islice(numbers, MOST_PROCESSES))
         pids.discard(1)  # reclaim-init
         anew = now - self._looked >= RESCAN
         if not anew and pids == self._kinds.keys():
+            self._listed = listed
             return self._found
         for pid in self._kinds.keys() - pids:
             del self._kinds[pid]
@@ -146,11 +157,12 @@ class Finder:
         if anew:
             self._looked = now
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})
+        self._listed = listed
         return self._found
 
     def _words(self, pid: int) -> tuple[str, ...]:
         try:
-            fd = os.open(self.proc / str(pid) / "cmdline", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self.proc}/{pid}/cmdline", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return ()
         try:

@@ -57,6 +57,16 @@ Nothing will be done about it, but others may be waiting for what it holds.
 If you want to go on later:  reclaim hibernate $job  and then  $restore
 If you are done with it:     scancel $job
 """,
+    NoticeKind.EXPIRY: """\
+Subject: Hibernated session $job ends in $left, at $deadline
+
+Job $job ($job_name) sleeps on disk: $reason.
+Unless you bring it back before $deadline,
+the job is cancelled and what was saved of it is deleted.
+
+Bring it back as it was:  $restore
+Keep it on disk:          reclaim checkpoints pin $job
+""",
     NoticeKind.BRAKE: """\
 Subject: slurm-reclaim on $cluster hibernates nothing any more
 

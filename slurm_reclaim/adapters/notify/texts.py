@@ -33,7 +33,7 @@ NAMES = {
     "partition": "its partition",
     "account": "its account",
     "tres": "what it was given, as Slurm writes it",
-    "deadline": "when it will be hibernated, in the controller's time zone",
+    "deadline": "when it will be hibernated (`expiry`: ended), in the controller's time zone",
     "minutes": "minutes until then, a number",
     "left": "the same in words: `15 minutes`",
     "idle": "for how long it has been idle, in words",

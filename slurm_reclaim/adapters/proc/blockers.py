@@ -21,9 +21,6 @@ from slurm_reclaim.adapters.proc.tree import (
 )
 from slurm_reclaim.model.blocker import Blocker
 
-# /dev/... that CRIU opens again by path: major numbers 1 (mem), 5 (tty, ptmx), 136-143 (pts)
-_GOOD_MAJORS = {1, 5, *range(136, 144)}
-
 _ANONYMOUS = {
     "[io_uring]": ("io-uring", "start the session under slurm-reclaim with block_io_uring, or "
                    "set kernel.io_uring_disabled=2"),
@@ -39,13 +36,11 @@ _ANONYMOUS = {
     "bpf_link": ("bpf", ""),
 }  # fmt: skip
 _NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
-_DELETED = " (deleted)"
 
 
-def find(
-    tree: list[Process], *, root: int, relay: int, uid: int, ghost_limit: int
-) -> list[Blocker]:
-    """Blockers of the session whose root process and relay have these PIDs (agent's view)."""
+def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocker]:
+    """Blockers of the session whose root process and relay have these PIDs (agent's view); but for
+    its files (file_blockers.py)."""
     found: list[Blocker] = []
     living = [p for p in tree if p.state not in "ZX"]
     if not any(p.pid == root for p in living):
@@ -61,7 +56,7 @@ def find(
     filters = _filters(relay)
     for process in living:
         found += _process(process, root, uid, filters)
-        found += _descriptors(process, ghost_limit)
+        found += _descriptors(process)
         found += _mappings(process)
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
@@ -103,20 +98,34 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} has a seccomp filter of its own",
             "browser and container sandboxes can't be given back; end it",
         )
+    if _closed(process):
+        yield Blocker(
+            "not-dumpable",
+            f"{process} lets nobody look into it",
+            "agents that keep keys (ssh-agent, gpg-agent) can't be saved; end it",
+        )
     if process.state == "D":
         yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
 
 
-def _descriptors(process: Process, ghost_limit: int) -> Iterator[Blocker]:
+def _closed(process: Process) -> bool:
+    """Its files in /proc are root's then (PR_SET_DUMPABLE), and CRIU, as the owner, sees none."""
+    try:
+        return os.stat(PROC / str(process.pid) / "environ").st_uid != process.uids[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _descriptors(process: Process) -> Iterator[Blocker]:
     base = PROC / str(process.pid)
     for name, target in descriptors(base):
         try:
-            yield from _descriptor(process, target, f"{base}/fd/{name}", ghost_limit)
+            yield from _descriptor(process, target, f"{base}/fd/{name}")
         except (FileNotFoundError, ProcessLookupError):
             continue
 
 
-def _descriptor(process: Process, target: str, path: str, ghost_limit: int) -> Iterator[Blocker]:
+def _descriptor(process: Process, target: str, path: str) -> Iterator[Blocker]:
     if target.startswith("anon_inode:"):
         yield from _anonymous(process, target.removeprefix("anon_inode:"))
     elif target.startswith("socket:["):
@@ -126,18 +135,6 @@ def _descriptor(process: Process, target: str, path: str, ghost_limit: int) -> I
                 "socket-kind",
                 f"{process} has a {kind or 'unknown'} socket",
                 "RDMA, vsock, SCTP, MPTCP and Bluetooth sockets can't; end it",
-            )
-    elif target.startswith("/dev/") and not target.endswith(_DELETED):
-        facts = os.stat(path)
-        if facts.st_rdev and os.major(facts.st_rdev) not in _GOOD_MAJORS:
-            yield Blocker("device", f"{process} has {printable(target)} open", "close the device")
-    elif target.endswith(_DELETED):
-        size = os.stat(path).st_size
-        if size > ghost_limit:
-            yield Blocker(
-                "deleted-file",
-                f"{process} holds {printable(target)} with {size >> 20} MiB",
-                "agent.ghost_limit bounds deleted files that are kept open",
             )
 
 
@@ -154,8 +151,6 @@ def _mappings(process: Process) -> Iterator[Blocker]:
         return
     if "anon_inode:[io_uring]" in text:
         yield from _anonymous(process, "[io_uring]")
-    if "/dev/infiniband/" in text:
-        yield Blocker("device", f"{process} maps /dev/infiniband", "RDMA can't be saved")
 
 
 def watching(tree: Iterable[Process]) -> bool:
@@ -184,3 +179,9 @@ def memory(tree: Iterable[Process]) -> int:
         for key in ("RssAnon", "RssShmem", "VmSwap"):
             total += int(process.status.get(key, "0 kB").split()[0]) * 1024
     return total
+
+
+def largest(tree: Iterable[Process], key: str) -> int:
+    """Bytes of `key` in /proc/PID/status (RssAnon, HugetlbPages) of the process with most of it:
+    what is needed at least, since processes share memory."""
+    return max((int(p.status.get(key, "0 kB").split()[0]) * 1024 for p in tree), default=0)

@@ -13,17 +13,8 @@ import sh
 
 from slurm_reclaim.adapters.proc import sockdiag
 from slurm_reclaim.adapters.proc.connections import to_elsewhere
-from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, kernel_text, socket_inode
+from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, socket_inode
 from slurm_reclaim.model.blocker import Blocker
-
-
-def _rows(pid: int, table: str) -> list[list[str]]:
-    try:
-        lines = kernel_text(PROC / str(pid) / "net" / table).split("\n")
-    except (FileNotFoundError, ProcessLookupError, OSError):
-        return []
-    return [line.split() for line in lines[1:]]
-
 
 KNOWN_PROTOCOLS = {
     "TCP", "TCPv6", "UDP", "UDPv6", "UDP-Lite", "UDPLITEv6", "UNIX", "UNIX-STREAM", "UNIX-DGRAM",
@@ -129,14 +120,3 @@ def _connected(each: sockdiag.Tcp) -> bool:
 
 def _tcp(own: Mapping[int, Process]) -> list[sockdiag.Tcp]:
     return [each for each in sockdiag.tcp() if each.inode in own] if own else []
-
-
-def listening(tree: list[Process], root: int) -> list[str]:
-    """TCP ports that the session listens on, as `tcp/8888`, sorted."""
-    own = of_processes(tree)
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for row in _rows(root, table):
-            if len(row) >= 10 and row[3] == "0A" and int(row[9]) in own:
-                ports.add(int(row[1].rsplit(":", 1)[1], 16))
-    return [f"tcp/{port}" for port in sorted(ports)]

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,13 @@ def terminal(pid: int) -> int:
 
 def same_process(pid: int, start: int) -> bool:
     return pid > 0 and start > 0 and start_time(pid) == start
+
+
+def adjust_oom_score(pid: int, score: int) -> None:
+    """Whether the kernel, short of memory, takes this process sooner or later than others: 1000 is
+    first, -1000 never."""
+    with suppress(OSError):  # it has ended, or we lack CAP_SYS_RESOURCE
+        (PROC / str(pid) / "oom_score_adj").write_text(str(score))
 
 
 def namespace(pid: int, kind: str) -> int:

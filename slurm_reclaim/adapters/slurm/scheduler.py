@@ -1,4 +1,5 @@
-"""Slurm as the stages need it (ports.Scheduler), by squeue, sinfo, scontrol and sacctmgr."""
+"""Slurm as the stages need it (ports.Scheduler), by squeue, sinfo, scontrol, scancel and
+sacctmgr."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from slurm_reclaim.adapters.slurm import scontrol
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.squeue import list_jobs, show_job
+from slurm_reclaim.adapters.slurm.values import words
 from slurm_reclaim.errors import SchedulerUnavailable
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.ports import NodeNames
 
-_NODE_FIELDS = ("NodeList", "StateComplete", "Partition")
+_NODE_FIELDS = ("NodeList", "StateComplete", "Partition", "NodeAddr", "NodeHost")
 _OPERATOR_FOR = 300.0  # seconds an answer of slurmdbd about a user is believed
 _LEVELS = frozenset({"operator", "administrator"})
 
@@ -69,6 +71,12 @@ class SlurmCommands:
     async def release(self, job_id: int) -> None:
         await scontrol.release(self._runner, job_id)
 
+    async def hold(self, job_id: int) -> None:
+        await scontrol.hold(self._runner, job_id)
+
+    async def cancel(self, job_id: int) -> None:
+        await scontrol.cancel(self._runner, job_id)
+
     async def operator(self, user: str) -> bool:
         if user == "root":
             return True
@@ -87,8 +95,11 @@ def _nodes(rows: list[dict[str, str]]) -> list[Node]:
     """One node per name: sinfo -N has a row for each partition of a node."""
     states: dict[str, frozenset[str]] = {}
     partitions: dict[str, list[str]] = {}
+    hosts: dict[str, tuple[str, ...]] = {}
     for row in rows:
         name = row["NodeList"].strip()
         states[name] = frozenset(re.findall(r"[a-z_]+", row["StateComplete"].lower()))
         partitions.setdefault(name, []).append(row["Partition"].strip().rstrip("*"))
-    return [Node(name, states[name], tuple(partitions[name])) for name in states]
+        said = (words(row["NodeAddr"]), words(row["NodeHost"]))
+        hosts[name] = tuple(dict.fromkeys(host for host in said if host))
+    return [Node(name, states[name], tuple(partitions[name]), hosts[name]) for name in states]

@@ -49,16 +49,24 @@ async def release(runner: Runner, job_id: int) -> None:
     await _tell(runner, "release", str(job_id))
 
 
+async def hold(runner: Runner, job_id: int) -> None:
+    await _tell(runner, "hold", str(job_id))
+
+
+async def cancel(runner: Runner, job_id: int) -> None:
+    await _tell(runner, str(job_id), program="scancel")
+
+
 def minutes(seconds: float) -> str:
     """Slurm keeps time limits in whole minutes; rounding down would cut a session short."""
     return str(max(1, math.ceil(seconds / 60)))
 
 
-async def _tell(runner: Runner, *words: str) -> None:
-    answer = await runner.run("scontrol", *words, allowed=range(256))
+async def _tell(runner: Runner, *words: str, program: str = "scontrol") -> None:
+    answer = await runner.run(program, *words, allowed=range(256))
     said = " ".join((answer.err or answer.out).split())
     if answer.code == 0:
         return
     if any(phrase in said for phrase in _SILENCE):
-        raise SchedulerUnavailable(f"scontrol {words[0]}: {said}")
-    raise RequeueFailed(f"scontrol {words[0]} was refused: {said or 'no message'}")
+        raise SchedulerUnavailable(f"{program} {words[0]}: {said}")
+    raise RequeueFailed(f"{program} {words[0]} was refused: {said or 'no message'}")

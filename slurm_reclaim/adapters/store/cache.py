@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.store import fetch, marks
+from slurm_reclaim.adapters.store.collection import READING
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory
 from slurm_reclaim.adapters.store.marks import Mark
+from slurm_reclaim.adapters.store.publish import STAGING
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
 
@@ -71,7 +75,7 @@ class Cache:
             folder = self._local.checkpoint_dir(session, restarts)
             if self._used(session) or marks.read(folder) not in marks.ELSEWHERE:
                 return False
-            self._local.delete(session, restarts)
+            self.drop(session, restarts)
             self.tidy(session)
             return True
         finally:
@@ -81,8 +85,24 @@ class Cache:
         """Not by our own memory: who reads outlives an agent that is restarted."""
         here = self._local.session_dir(session).iterdir()
         return (self._work / session.folder).exists() or any(
-            path.name.startswith(".staging-") for path in here
+            path.name.startswith((STAGING, READING)) for path in here
         )
+
+    def drop(self, session: SessionId, restarts: int) -> None:
+        """Delete what is here, the manifest first; then the packs that nothing here names, but not
+        while something is staged that may count on them. Raises IntegrityError, OSError."""
+        folder = self._local.checkpoint_dir(session, restarts)
+        packs = self._local.session_dir(session) / PACKS
+        (folder / MANIFEST).unlink(missing_ok=True)
+        fsync_directory(folder)
+        shutil.rmtree(folder)
+        if any(path.name.startswith(STAGING) for path in folder.parent.iterdir()):
+            return
+        left = self._local.committed(session)
+        named = {pack.path for n in left for pack in self._local.read(session, n).packs}
+        for path in packs.iterdir():
+            if path.name not in named:
+                path.unlink()
 
     def tidy(self, session: SessionId) -> None:
         """Remove directories in which nothing is left."""

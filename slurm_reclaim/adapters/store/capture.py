@@ -21,6 +21,7 @@ from typing import Any
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
+from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, write_new
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME, FrameCodec, digest
 from slurm_reclaim.adapters.store.packs import PackReader, PackWriter
@@ -59,12 +60,17 @@ class Capture:
     def __init__(self, listening: socket.socket, agent: socket.socket, orders: dict[str, Any]):
         self._folder = Path(orders["folder"])
         self._images = Path(orders["images"])
-        packs = Path(orders["packs"])
+        packs, keys = Path(orders["packs"]), orders["keys"]
         self._known = [
-            PackReader(packs / known["path"], Part(**known), FrameCodec())
+            PackReader(
+                packs / known["path"],
+                Part(**known),
+                FrameCodec(cipher=cipher_of(keys.get(known["path"], ""), known["path"])),
+            )
             for known in orders["known"]
         ]
-        codec = FrameCodec(int(orders["level"]))
+        cipher = cipher_of(keys.get(orders["pack"], ""), orders["pack"])
+        codec = FrameCodec(int(orders["level"]), cipher)
         self._pack = PackWriter(self._folder / orders["pack"], codec, max(2, os.cpu_count() or 2))
         self._writer = blocks.BlockWriter(self._pack, self._known, int(orders["seed"]))
         self._listening, self._agent = listening, agent

@@ -12,17 +12,26 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from slurm_reclaim import ports
-from slurm_reclaim.adapters.store import blocks
-from slurm_reclaim.adapters.store.files import fsync_directory, read_part, write_new
+from slurm_reclaim.adapters.store import blocks, publish
+from slurm_reclaim.adapters.store.cipher import DataKey, cipher_of
+from slurm_reclaim.adapters.store.files import (
+    MANIFEST,
+    fsync_directory,
+    is_number,
+    read_part,
+    write_new,
+)
 from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.adapters.store.private import read_private
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
@@ -37,9 +46,8 @@ from slurm_reclaim.model.ids import SessionId
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
+_MOST_MANIFEST = 256 << 20
 PACKS = "packs"
-_STAGING = ".staging-"
 # A pack of which less than this is still used is not built upon: else one block would keep it.
 _LIVELY = 0.25
 
@@ -52,19 +60,37 @@ def _answering(what: str) -> Iterator[None]:
         raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
 
 
+def _place(session: SessionId, restarts: int) -> str:
+    """What a manifest is sealed for."""
+    return f"{session}/{restarts}"
+
+
+def _path(part: Part) -> str:
+    return part.path
+
+
 class DirectoryStore:
     """Raises StoreUnavailable where the file system says no, IntegrityError where what it holds
     is not what was written."""
 
     def __init__(
-        self, root: Path, cluster: str, work: Path, min_free: int = 0, level: int = 1
+        self,
+        root: Path,
+        cluster: str,
+        work: Path,
+        seal: Seal,
+        min_free: int = 0,
+        level: int = 1,
+        encrypt: bool = False,
     ) -> None:
         """`work`: a local directory of root's for what is under way; `min_free`: bytes that must
-        stay free after a dump; `level`: zstd's."""
+        stay free after a dump; `level`: zstd's; `encrypt`: what is written from now on."""
         self.root = root
         self._work = work
+        self._seal = seal
         self._min_free = min_free
         self._level = level
+        self._encrypt = encrypt
         self.base = root / cluster
 
     def check(self) -> int:
@@ -80,6 +106,7 @@ class DirectoryStore:
                     hint=f"chown root: {self.root}; chmod 0700 {self.root}",
                 )
             self._marked()
+            self._seal.ready()
             space = os.statvfs(self.root)
             if space.f_files and not space.f_favail:
                 raise StoreUnavailable(f"store {self.root} has no inode left")
@@ -118,36 +145,59 @@ class DirectoryStore:
     ) -> Staging:
         """Begin a checkpoint: what arrives is stored, but for what the session's last one has
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
-        folder = self.session_dir(session) / f"{_STAGING}{restarts}"
+        folder = self.session_dir(session) / f"{publish.STAGING}{restarts}"
         with _answering(f"store {self.root}"):
             for directory in (self.base, self.session_dir(session), self._packs(session)):
                 directory.mkdir(mode=0o700, exist_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
-            known, seed = self._shared(session)
+            known, seed, secrets = self._shared(session)
+            new = f"{restarts}-{os.urandom(4).hex()}.pack"
+            if self._encrypt:
+                secrets[new] = DataKey.new()
             orders = {
                 "packs": str(self._packs(session)),
-                "pack": f"{restarts}-{os.urandom(4).hex()}.pack",
+                "pack": new,
                 "known": [asdict(pack) for pack in known],
+                "keys": {name: key.hex() for name, key in secrets.items()},
                 "seed": seed or int.from_bytes(os.urandom(8), "big"),
                 "level": self._level,
             }
-            return Staging(folder, self._work_of(folder), owner, orders, note)
+            wrap = self._wrapping(session, secrets)
+            return Staging(folder, self._work_of(folder), owner, orders, wrap, note)
 
-    def _shared(self, session: SessionId) -> tuple[tuple[Part, ...], int]:
-        """The packs of the last checkpoint and their seed. One that can't be read is not built
-        upon."""
+    def _wrapping(self, session: SessionId, secrets: dict[str, DataKey]) -> Callable[[str], str]:
+        """The key of a pack as it stands in a manifest."""
+
+        def wrap(name: str) -> str:
+            key = secrets.get(name)
+            return "" if key is None else key.wrap(self._seal.keys, str(session))
+
+        return wrap
+
+    def _secrets(self, session: SessionId, contents: Contents) -> dict[str, DataKey]:
+        """The keys of those packs that are encrypted. Raises SealBroken, KeyUnavailable."""
+        return {
+            pack.path: DataKey.unwrap(text, self._seal.keys, str(session))
+            for pack, text in zip(contents.packs, contents.keys, strict=False)
+            if text
+        }
+
+    def _shared(self, session: SessionId) -> tuple[tuple[Part, ...], int, dict[str, DataKey]]:
+        """The packs of the last checkpoint, their seed and their keys. What can't be read is not
+        built upon, nor what is not encrypted and should be."""
         for restarts in reversed(self.committed(session)):
             try:
                 contents = self.read(session, restarts).contents
                 live = self._live(session, restarts, contents)
+                secrets = self._secrets(session, contents)
             except (ReclaimError, OSError) as error:
                 log.warning("checkpoint %s of %s can't be built upon: %s", restarts, session, error)
                 continue
-            return tuple(
-                p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY
-            ), contents.seed
-        return (), 0
+            packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
+            good = tuple(p for p in packs if p.path in secrets or not self._encrypt)
+            return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
+        return (), 0, {}
 
     def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:
         """Bytes that the checkpoint uses of each pack, for each byte that is stored there."""
@@ -185,30 +235,15 @@ class DirectoryStore:
             manifest = describe(contents)
             new = contents.packs[-1]
             self._check_sizes(staged.folder, [*contents.parts, new])
-            self._write_manifest(staged.folder, msgspec.json.encode(manifest))
+            # What it shares is still there: S1 must not hang on the collector's care alone.
+            self._check_sizes(self._packs(session), contents.packs[:-1])
+            sealed = self._seal.seal(msgspec.json.encode(manifest), _place(session, restarts))
+            self._write_manifest(staged.folder, sealed)
             (staged.folder / new.path).rename(self._packs(session) / new.path)
             fsync_directory(self._packs(session))
-            target = self.checkpoint_dir(session, restarts)
-            replaced = self._replaced(target)
-            if target.exists():
-                shutil.rmtree(replaced, ignore_errors=True)
-                target.rename(replaced)
-            try:
-                staged.folder.rename(target)
-                fsync_directory(target.parent)
-                fsync_directory(self.base)
-            except OSError:
-                # The caller goes on as if nothing had been committed, so nothing may be.
-                (target / MANIFEST).unlink(missing_ok=True)
-                raise
-            shutil.rmtree(replaced, ignore_errors=True)
+            publish.publish(staged.folder, self.checkpoint_dir(session, restarts))
+            fsync_directory(self.base)
         return manifest
-
-    @staticmethod
-    def _replaced(target: Path) -> Path:
-        """Where a checkpoint of the same number waits while the new one takes its place: a session
-        that was restored in place is saved again under the number it had."""
-        return target.with_name(f".replaced-{target.name}")
 
     def _write_manifest(self, folder: Path, encoded: bytes) -> None:
         write_new(folder / f"{MANIFEST}.tmp", encoded)
@@ -227,17 +262,18 @@ class DirectoryStore:
         folder = self.checkpoint_dir(session, restarts)
         with _answering(f"store {self.root}"):
             work = self._work_of(folder)
-            return Opened(folder, self._packs(session), work, manifest)
+            secrets = self._secrets(session, manifest.contents)
+            keys = {name: key.hex() for name, key in secrets.items()}
+            return Opened(folder, self._packs(session), work, manifest, keys)
 
     def read(self, session: SessionId, restarts: int) -> Manifest:
         """The manifest of a committed checkpoint. IntegrityError where there is none."""
         path = self.checkpoint_dir(session, restarts) / MANIFEST
         try:
-            raw = path.read_bytes()
+            sealed = read_private(path, _MOST_MANIFEST)
         except FileNotFoundError:
             raise IntegrityError(f"there is no committed checkpoint {path.parent}") from None
-        except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        raw = self._seal.open(sealed, _place(session, restarts))
         try:
             manifest = msgspec.json.decode(raw, type=Manifest)
         except msgspec.MsgspecError as error:
@@ -255,24 +291,19 @@ class DirectoryStore:
         folder = self.session_dir(session)
         try:
             names = os.listdir(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StoreUnavailable(f"{folder}: {error.strerror}") from error
         with _answering(f"store {self.root}"):
-            for name in names:
-                number = name.removeprefix(".replaced-")
-                if number != name and number.isdigit() and number not in names:
-                    # A commit was cut off between its two renames.
-                    (folder / name).rename(folder / number)
-                    names.append(number)
-        numbers = sorted(int(n) for n in names if n.isdigit())
+            names += publish.heal(folder, names)
+        numbers = sorted(int(n) for n in names if is_number(n))
         return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
 
     def committed_here(self, session: SessionId, restarts: int) -> bool:
         """Whether what this node dumped under this number was committed. An older checkpoint of the
         same number is not it: what was staged takes its place by a rename."""
-        staged = self.session_dir(session) / f"{_STAGING}{restarts}"
+        staged = self.session_dir(session) / f"{publish.STAGING}{restarts}"
         return not staged.exists() and restarts in self.committed(session)
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
@@ -289,7 +320,7 @@ class DirectoryStore:
         found = []
         for name in names:
             parts = name.split(".")
-            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and parts[2].isdigit():
+            if parts[:2] == [str(job_id), str(uid)] and len(parts) == 3 and is_number(parts[2]):
                 id = SessionId(self.base.name, job_id, uid, int(parts[2]))
                 if self.committed(id):
                     found.append(str(id))
@@ -304,12 +335,13 @@ class DirectoryStore:
                 read_part(self.checkpoint_dir(session, restarts), manifest.contents.parts[0])
             )
             packs = {pack.path: pack for pack in manifest.packs}
+            secrets = self._secrets(session, manifest.contents)
             readers = []
             try:
                 for name in index.packs:
                     if name not in packs:
                         raise IntegrityError(f"the manifest does not name the pack {name}")
-                    readers.append(self._reader(session, packs[name]))
+                    readers.append(self._reader(session, packs[name], secrets.get(name)))
                 for stream in index.streams:
                     for _ in blocks.read(stream, readers):
                         pass
@@ -318,30 +350,16 @@ class DirectoryStore:
                     reader.close()
         return manifest
 
-    def _reader(self, session: SessionId, pack: Part) -> PackReader:
+    def check_pack(self, session: SessionId, contents: Contents, pack: Part) -> None:
+        """Re-read all of one pack that a checkpoint of these contents needs. IntegrityError,
+        OSError."""
+        key = self._secrets(session, contents).get(pack.path)
+        with closing(self._reader(session, pack, key)) as reader:
+            reader.verify()
+
+    def _reader(self, session: SessionId, pack: Part, key: DataKey | None) -> PackReader:
+        codec = FrameCodec(cipher=cipher_of(key.hex() if key else "", pack.path))
         try:
-            return PackReader(self._packs(session) / pack.path, pack, FrameCodec())
+            return PackReader(self._packs(session) / pack.path, pack, codec)
         except FileNotFoundError:
             raise IntegrityError(f"the pack {pack.path} is missing") from None
-
-    def delete(self, session: SessionId, restarts: int) -> None:
-        """Delete one checkpoint, the manifest first, so that a crash leaves no half of one; then
-        the packs that no other checkpoint of the session names."""
-        folder = self.checkpoint_dir(session, restarts)
-        with _answering(f"store {self.root}"):
-            (folder / MANIFEST).unlink(missing_ok=True)
-            fsync_directory(folder)
-            shutil.rmtree(folder)
-            self.sweep(session)
-
-    def sweep(self, session: SessionId) -> None:
-        """Remove packs that no checkpoint names. Not while one is being staged: its pack is not
-        named yet, and it may count on the others. Raises IntegrityError, and removes nothing,
-        where a manifest can't be read."""
-        folder = self.session_dir(session)
-        if any(name.startswith(_STAGING) for name in os.listdir(folder)):
-            return
-        named = {pack.path for n in self.committed(session) for pack in self.read(session, n).packs}
-        for name in os.listdir(self._packs(session)):
-            if name not in named:
-                (self._packs(session) / name).unlink()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.bucket import Bucket, Held
-from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, read_part
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import INDEX, MANIFEST, fsync_directory, read_part
 from slurm_reclaim.adapters.store.frames import FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
 from slurm_reclaim.errors import BadRequest, IntegrityError, StoreUnavailable
@@ -37,21 +37,24 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def link(folder: Path, other: Path) -> None:
-    """Give the files of a checkpoint other names, under which they stay what they are. Raises
-    OSError."""
+def copy(folder: Path, other: Path) -> tuple[int, int]:
+    """The files of a checkpoint beside it, where they stay what they are; its identity. No links:
+    a manifest with two names is not believed. Raises OSError."""
     shutil.rmtree(other, ignore_errors=True)
     other.mkdir(mode=0o700)
     for name in (INDEX, MANIFEST, marks.MARK):
-        (other / name).hardlink_to(folder / name)
+        shutil.copyfile(folder / name, other / name)
+        (other / name).chmod(0o600)
+    return identity(folder)
 
 
-def same(folder: Path, other: Path) -> bool:
-    """Whether they are still the same. Raises OSError."""
+def identity(folder: Path) -> tuple[int, int]:
+    """Another checkpoint in its place has another; (0, 0) where there is none. Raises OSError."""
     try:
-        return (folder / MANIFEST).samefile(other / MANIFEST)
+        status = (folder / MANIFEST).stat()
     except FileNotFoundError:
-        return False
+        return 0, 0
+    return status.st_ino, status.st_mtime_ns
 
 
 def named(text: str) -> SessionId | None:

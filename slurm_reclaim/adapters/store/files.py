@@ -7,10 +7,17 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from slurm_reclaim.adapters.store.private import open_private
 from slurm_reclaim.errors import IntegrityError
 from slurm_reclaim.model.checkpoint import Part
 
 INDEX = "index"
+MANIFEST = "manifest.json"
+
+
+def is_number(name: str) -> bool:
+    """`isdigit` alone knows digits of which `int` knows nothing."""
+    return name.isascii() and name.isdigit()
 
 
 def fsync_directory(path: Path) -> None:
@@ -32,9 +39,9 @@ def write_new(path: Path, data: bytes) -> None:
 
 def read_part(folder: Path, part: Part) -> bytes:
     """A small part, compared with what was written: what is used is what was compared. Raises
-    IntegrityError, OSError."""
+    IntegrityError, StoreUnavailable, OSError."""
     try:
-        fd = os.open(folder / part.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_private(folder / part.path, what=part.path)
     except FileNotFoundError:
         raise IntegrityError(f"{part.path} is missing") from None
     with os.fdopen(fd, "rb") as file:

@@ -30,6 +30,7 @@ from slurm_reclaim.adapters.store.frames import (
     Stored,
     digest,
 )
+from slurm_reclaim.adapters.store.private import open_private
 from slurm_reclaim.errors import IntegrityError
 from slurm_reclaim.model.checkpoint import Part
 
@@ -179,7 +180,7 @@ class PackReader:
         self._lock = threading.Lock()
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         # Not followed, not waited for: whatever lies there must be the plain file we wrote.
-        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._fd = open_private(path, what=part.path)
         try:
             self._table = self._read_table(part)
             self._spread()

@@ -16,13 +16,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from blake3 import blake3
+
 from slurm_reclaim import ports
 from slurm_reclaim.adapters.store import fetch, marks
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
-from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import INDEX, MANIFEST
 from slurm_reclaim.adapters.store.marks import Mark
+from slurm_reclaim.adapters.store.records import write_durably
+from slurm_reclaim.adapters.store.seal import STORE_ID, store_id
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.adapters.store.uploads import GUARD, GUARD_FOR, LISTING, Uploads
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
@@ -59,6 +63,7 @@ class RemoteStore:
         self.uploads = Uploads(local, bucket, self._cache, timeout)
         self._probed = 0.0
         self._trouble = ""
+        self._named = False
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to upload."""
 
@@ -67,10 +72,26 @@ class RemoteStore:
     def check(self) -> int:
         """Free bytes here. Where checkpoints don't count before they are at the remote place, it
         has to answer, too."""
+        self._name()
         free = self.local.check()
         if self._before and (trouble := self.remote_problem()):
             raise StoreUnavailable(trouble)
         return free
+
+    def _name(self) -> None:
+        """Seals are for one store: all nodes know this one by the name of its remote place."""
+        if self._named or not (self.root / STORE_MARKER).exists():
+            return
+        name = blake3(self.bucket.url.encode()).hexdigest(length=16)
+        with fetch.answering(self.root):
+            if not (self.root / STORE_ID).exists():
+                write_durably(self.root / STORE_ID, f"{name}\n".encode())
+        if store_id(self.root) != name:
+            raise StoreUnavailable(
+                f"{self.root} was a store by itself, or of another remote place",
+                hint=f"give {self.bucket.url} an empty directory of its own",
+            )
+        self._named = True
 
     def remote_problem(self) -> str:
         """Why the remote place can't be used, as of a moment ago; "" where it can."""
@@ -106,6 +127,7 @@ class RemoteStore:
         owner: Credentials,
         note: Callable[[int], None] = lambda _: None,
     ) -> Staging:
+        self._name()
         with self._cache.locked(session):
             return self.local.stage(session, restarts, owner, note)
 
@@ -139,6 +161,7 @@ class RemoteStore:
 
     def open(self, session: SessionId, restarts: int) -> Opened:
         """From the copy here, which is fetched first where it is not whole."""
+        self._name()
         with self._cache.locked(session):
             folder = self.local.checkpoint_dir(session, restarts)
             if self._whole(folder):
@@ -148,7 +171,8 @@ class RemoteStore:
                     if marks.read(folder) not in marks.ELSEWHERE:
                         raise
                     log.warning("the copy of %s/%s here is damaged: %s", session, restarts, error)
-                    self.local.delete(session, restarts)
+                    with fetch.answering(self.root):
+                        self._cache.drop(session, restarts)
             self._fetch(session, restarts)
             return self.local.open(session, restarts)
 
@@ -182,6 +206,7 @@ class RemoteStore:
 
     def read(self, session: SessionId, restarts: int) -> Manifest:
         """The manifest; what is not here is fetched and stays."""
+        self._name()
         with self._cache.locked(session):
             folder = self.local.checkpoint_dir(session, restarts)
             if self._whole(folder):
@@ -280,7 +305,8 @@ class RemoteStore:
                     self.bucket.remove(key, deadline)
             self._sweep(session, there, deadline)
             if self.local.checkpoint_dir(session, restarts).exists():
-                self.local.delete(session, restarts)
+                with fetch.answering(self.root):
+                    self._cache.drop(session, restarts)
                 self._cache.tidy(session)
 
     def _sweep(self, session: SessionId, there: fetch.Listing, deadline: float) -> None:
@@ -295,3 +321,11 @@ class RemoteStore:
         for key in there:
             if key.startswith(f"{prefix}{PACKS}/") and key.rpartition("/")[2] not in named:
                 self.bucket.remove(key, deadline)
+
+
+AnyStore = DirectoryStore | RemoteStore
+
+
+def directory_of(store: AnyStore) -> DirectoryStore:
+    """The directory that this node works in."""
+    return store.local if isinstance(store, RemoteStore) else store

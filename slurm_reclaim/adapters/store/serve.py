@@ -23,6 +23,7 @@ from typing import Any
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
+from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.files import read_part
 from slurm_reclaim.adapters.store.frames import FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
@@ -41,8 +42,13 @@ class Serve:
         parts = {known["path"]: Part(**known) for known in orders["known"]}
         if missing := [name for name in index.packs if name not in parts]:
             raise IntegrityError(f"the manifest does not name the pack {missing[0]}")
-        folder = Path(orders["packs"])
-        self._packs = [PackReader(folder / name, parts[name], FrameCodec()) for name in index.packs]
+        folder, keys = Path(orders["packs"]), orders["keys"]
+        self._packs = [
+            PackReader(
+                folder / name, parts[name], FrameCodec(cipher=cipher_of(keys.get(name, ""), name))
+            )
+            for name in index.packs
+        ]
         self._bulk = {s.name: s for s in index.streams if s.bulk}
         self._small = [s for s in index.streams if not s.bulk]
         self._listening, self._agent = listening, agent

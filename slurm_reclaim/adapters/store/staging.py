@@ -145,11 +145,13 @@ class Staging(_Program):
         work: Path,
         owner: Credentials,
         orders: dict[str, Any],
+        wrap: Callable[[str], str],
         note: Callable[[int], None],
     ) -> None:
         super().__init__("capture", criu.CAPTURE_SOCKET, work, owner, note)
         self.folder = folder
         self._orders = orders
+        self._wrap = wrap
         self.say(orders | {"folder": str(folder), "images": str(self.images)})
 
     @contextmanager
@@ -178,8 +180,10 @@ class Staging(_Program):
         told = self.wait(lambda: "finished" in self._told)
         new, index = Part(*told["pack"]), Part(*told["index"])
         old = {known["path"]: Part(**known) for known in self._orders["known"]}
+        keys = tuple(map(self._wrap, told["packs"]))
         return Contents(
             parts=(index,),
+            keys=keys if any(keys) else (),
             packs=tuple(new if n == new.path else old[n] for n in told["packs"]),
             seed=self._orders["seed"],
             raw=told["raw"],
@@ -190,7 +194,9 @@ class Staging(_Program):
 class Opened(_Program):
     """A checkpoint on its way out, its small images already in `images`. Fulfils ports.Opened."""
 
-    def __init__(self, folder: Path, packs: Path, work: Path, manifest: Manifest) -> None:
+    def __init__(
+        self, folder: Path, packs: Path, work: Path, manifest: Manifest, keys: dict[str, str]
+    ) -> None:
         super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
         self.manifest = manifest
         try:
@@ -201,6 +207,7 @@ class Opened(_Program):
                     "images": str(self.images),
                     "index": asdict(manifest.contents.parts[0]),
                     "known": [asdict(pack) for pack in manifest.contents.packs],
+                    "keys": keys,
                 }
             )
             self.wait(lambda: "ready" in self._told)

@@ -13,8 +13,8 @@ from pathlib import Path
 from slurm_reclaim.adapters.store import fetch, marks
 from slurm_reclaim.adapters.store.bucket import Bucket, Held
 from slurm_reclaim.adapters.store.cache import Cache
-from slurm_reclaim.adapters.store.directory import MANIFEST, PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX
+from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.files import INDEX, MANIFEST
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.errors import ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import Manifest
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # deleted. One that is older was left behind.
 GUARD = ".staging-"
 GUARD_FOR = 86400.0
-# The files of a checkpoint being uploaded, by other names.
+# Copies of the small files of a checkpoint being uploaded.
 _UPLOADING = ".uploading-"
 _CLEAR = 5.0
 LISTING = 15.0  # seconds for a list that no job start waits for
@@ -119,7 +119,7 @@ class Uploads:
                 return False
             manifest = self.local.read(session, restarts)
             marks.write(folder, mark)  # there may be no word of it yet
-            fetch.link(folder, frozen)
+            identity = fetch.copy(folder, frozen)
             self.under_way = (session, restarts)
         finally:
             lock.release()
@@ -127,7 +127,7 @@ class Uploads:
             self.send(session, restarts, manifest, frozen)
             with self._cache.locked(session):
                 # A session that was restored in place may have been saved again under its number.
-                if not fetch.same(folder, frozen):
+                if fetch.identity(folder) != identity:
                     return False
                 marks.write(folder, Mark.UPLOADED)
                 return True
@@ -171,4 +171,4 @@ class Uploads:
         """It was never a checkpoint. Should its manifest have arrived at the remote place unseen,
         it is one from before the session went on: whole, and good for when the node is lost."""
         with suppress(ReclaimError, OSError):
-            self.local.delete(session, restarts)
+            self._cache.drop(session, restarts)

@@ -62,15 +62,15 @@ def seal(codec: Codec, claim: RequestClaim | AnswerClaim) -> str:
     return codec.encode(msgspec.json.encode(claim))
 
 
-def open_request(codec: Codec, header: str) -> tuple[RequestClaim, int]:
-    """The claim in an Authorization header and the uid of the caller."""
+def open_request(codec: Codec, header: str) -> tuple[RequestClaim, Decoded]:
+    """The claim in an Authorization header and what MUNGE says of the caller."""
     if not header.startswith(SCHEME):
         raise CredentialRefused(
             "the request carries no MUNGE credential",
             hint="use the reclaim command; it signs its requests",
         )
     decoded = codec.decode(header[len(SCHEME) :].strip())
-    return _read(decoded.payload, RequestClaim), decoded.uid
+    return _read(decoded.payload, RequestClaim), decoded
 
 
 def open_answer(codec: Codec, credential: str) -> tuple[AnswerClaim, int]:

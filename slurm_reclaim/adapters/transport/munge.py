@@ -7,6 +7,7 @@ asynchronous callers use a thread.
 from __future__ import annotations
 
 import ctypes
+import ipaddress
 from dataclasses import dataclass
 
 from slurm_reclaim.errors import AuthUnavailable, CredentialRefused
@@ -15,6 +16,7 @@ _LIBRARY = "libmunge.so.2"
 
 _SUCCESS, _SOCKET, _TIMEOUT = 0, 6, 7
 _EXPIRED, _REWOUND, _REPLAYED, _UNAUTHORIZED = 15, 16, 17, 18
+_OPTION_ADDRESS = 5  # MUNGE_OPT_ADDR4
 
 _CLOCKS = "compare the clocks of this machine and the controller's (chronyc tracking)"
 _REFUSALS = {
@@ -31,11 +33,13 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a credential says: `uid` and `gid` are those of the process that made it."""
+    """What a credential says: `uid` and `gid` are those of the process that made it, `host` the
+    IPv4 address of the host on which it was made, as munged knew it there."""
 
     payload: bytes
     uid: int
     gid: int
+    host: str = ""
 
 
 class Munge:
@@ -63,9 +67,12 @@ class Munge:
         lib = self._load()
         buffer, length = ctypes.c_void_p(), ctypes.c_int()
         uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+        context = lib.munge_ctx_create()
+        if not context:
+            raise AuthUnavailable("munged did not read a credential: out of memory")
         code = lib.munge_decode(
             credential.encode("ascii", "replace"),
-            None,
+            context,
             ctypes.byref(buffer),
             ctypes.byref(length),
             ctypes.byref(uid),
@@ -76,9 +83,10 @@ class Munge:
                 raise self._failure(code, "read")
             # string_at of a null pointer would crash: an empty payload has no buffer.
             payload = ctypes.string_at(buffer, length.value) if buffer.value else b""
-            return Decoded(payload, uid.value, gid.value)
+            return Decoded(payload, uid.value, gid.value, _made_on(lib, context))
         finally:
             lib.free(buffer)
+            lib.munge_ctx_destroy(context)
 
     def _failure(self, code: int, verb: str) -> AuthUnavailable:
         if code in _REFUSALS:
@@ -106,6 +114,12 @@ class Munge:
             pointer(ctypes.c_uint32), pointer(ctypes.c_uint32),
         ]  # fmt: skip
         lib.munge_encode.restype = lib.munge_decode.restype = ctypes.c_int
+        lib.munge_ctx_create.argtypes = []
+        lib.munge_ctx_create.restype = ctypes.c_void_p
+        lib.munge_ctx_destroy.argtypes = [ctypes.c_void_p]
+        lib.munge_ctx_destroy.restype = None
+        lib.munge_ctx_get.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+        lib.munge_ctx_get.restype = ctypes.c_int
         lib.munge_strerror.argtypes = [ctypes.c_int]
         lib.munge_strerror.restype = ctypes.c_char_p
         # The C library's free, found through libmunge's own link to it.
@@ -113,3 +127,13 @@ class Munge:
         lib.free.restype = None
         self._library = lib
         return lib
+
+
+def _made_on(lib: ctypes.CDLL, context: int) -> str:
+    """The address that is in the credential; "" where it is none by which other hosts could know
+    that one (a host name that resolves to 127.0.1.1, as Debian's installer writes it)."""
+    raw = (ctypes.c_ubyte * 4)()
+    if lib.munge_ctx_get(context, _OPTION_ADDRESS, ctypes.byref(raw)) != _SUCCESS:
+        return ""
+    address = ipaddress.IPv4Address(bytes(raw))
+    return "" if address.is_loopback or address.is_unspecified else str(address)

@@ -6,6 +6,7 @@ Handlers get a Caller and bytes and give back a model value; errors become JSON 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import pwd
 import time
@@ -24,6 +25,7 @@ from slurm_reclaim.adapters.transport.credential import (
     open_request,
     seal,
 )
+from slurm_reclaim.adapters.transport.munge import Decoded
 from slurm_reclaim.adapters.transport.wire import body_of, encode
 from slurm_reclaim.errors import (
     AuthUnavailable,
@@ -90,9 +92,9 @@ class Server:
         nonce = ""
         try:
             body = await _read(request, most)
-            claim, uid = await asyncio.to_thread(self._open, request, body)
+            claim, made = await asyncio.to_thread(self._open, request, body)
             nonce = claim.nonce
-            caller = Caller(uid, await self._name(uid))
+            caller = Caller(made.uid, await self._name(made.uid), _peer(request), made.host)
             value = await answering(Ask(caller, body, dict(request.match_info), _query(request)))
             status, answer = 200, encode(value)
         except ReclaimError as error:
@@ -105,8 +107,8 @@ class Server:
             status, answer = 500, encode(body_of(inner))
         return await self._sign(nonce, status, answer)
 
-    def _open(self, request: web.Request, body: bytes) -> tuple[RequestClaim, int]:
-        claim, uid = open_request(self._munge, request.headers.get("Authorization", ""))
+    def _open(self, request: web.Request, body: bytes) -> tuple[RequestClaim, Decoded]:
+        claim, made = open_request(self._munge, request.headers.get("Authorization", ""))
         check_request(
             claim,
             host=self._host,
@@ -115,7 +117,7 @@ class Server:
             body=body,
             now=time.time(),
         )
-        return claim, uid
+        return claim, made
 
     async def _sign(self, nonce: str, status: int, answer: bytes) -> web.Response:
         headers = {}
@@ -148,6 +150,15 @@ async def _read(request: web.Request, most: int) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         pass
     raise BadRequest(f"the request is larger than {most} bytes")
+
+
+def _peer(request: web.Request) -> str:
+    """The address at the other end, as the kernel has it; no header can change it."""
+    name = request.transport.get_extra_info("peername") if request.transport else None
+    if not isinstance(name, tuple):
+        return ""
+    address = ipaddress.ip_address(str(name[0]).partition("%")[0])
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _query(request: web.Request) -> dict[str, str]:

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from reclaim_lab.errors import LabError
 from reclaim_lab.image import USERS
 from reclaim_lab.node import Node
 from reclaim_lab.node_tree import File, Tree
-from reclaim_lab.places import LabPlaces, node_names, run_dir
+from reclaim_lab.places import CHECKOUT, LabPlaces, node_names, run_dir
 from reclaim_lab.shell import say
 
 
@@ -222,7 +223,21 @@ class Cluster:
             "etc/ssh/ssh_config.d/lab.conf": text(ssh.CLIENT),
             "etc/pam.d/sshd": text(ssh.PAM),
             "etc/munge/munge.key": File(self._munge_key(), 0o400),
+            "etc/slurm-reclaim/store.keys": File(self._store_keys(), 0o600),  # docs/install.md 5
         }
+
+    def _store_keys(self) -> bytes:
+        """As `reclaim key new` makes them, and as an admin would copy them to all nodes."""
+        path = self.places.state / "store.keys"
+        if not path.exists():
+            sys.path.insert(0, str(CHECKOUT))
+            from slurm_reclaim.model.storekey import SECRET_BYTES, StoreKey
+
+            self.places.state.mkdir(parents=True, exist_ok=True)
+            path.touch(0o600)
+            made = StoreKey(float(int(time.time())), secrets.token_bytes(SECRET_BYTES))
+            path.write_text(f"{made.line()}\n")
+        return path.read_bytes()
 
     def _munge_key(self) -> bytes:
         path = self.places.state / "munge.key"

@@ -154,6 +154,24 @@ def test_an_instance_of_a_split_card_is_held_and_unknown(
     assert measured.held() == (GpuHeld("MIG-b", "Part B", 0, 100, 40, 1),)
 
 
+@pytest.mark.parametrize("back", [3.0, 30.0, 3600.0])
+def test_after_the_clock_was_put_back_it_is_known_again(
+    node: Node, script: Script, back: float
+) -> None:
+    now = next(LATER)
+    walk = InStep(node, lambda at: script(f"now {at}", card(0, BUSY)))
+    walk.take(now)
+    measured = meter(walk, 0, clock=lambda: now)
+    assert measured.read(10)["gpu"].value == 80.0
+    now -= back
+    assert measured.read(1)["gpu"].value is None  # nothing was read of NVML since
+    for _ in range(3):  # samples of the future are unknown for a round of its reader
+        now += 1.0
+        walk.take(now)
+        seen = measured.read(1)["gpu"]
+    assert seen.value == 80.0, seen
+
+
 def test_asked_again_at_once_it_says_the_same(node: Node, script: Script) -> None:
     measured, seen = read(node, script, card(0, BUSY))
     assert measured.read(0.1) == seen

@@ -46,6 +46,15 @@ def test_rounds_come_and_go_on(watch: NvmlWatch, script: Script) -> None:
     until(lambda: [r for r in watch.rounds(first)[0] if r["cards"][0]["gpu"][0] == 55.0])
 
 
+def test_rounds_of_before_the_clock_was_put_back_are_none() -> None:
+    """Else they would be told as news when it comes to their time once more."""
+    now = time.time()
+    watch = NvmlWatch()
+    watch._partial = b"".join(b'{"at": %f}\n' % at for at in (now, now + 1, now - 60, now - 59))
+    watch._lines()
+    assert [round["at"] - now for round in watch._rounds] == pytest.approx([-60, -59], abs=0.01)
+
+
 def test_sessions_share_one_child(watch: NvmlWatch, script: Script) -> None:
     script(card(0), card(1, "samples gpu 0.1:60"))
     first, second = meter(watch, 0), meter(watch, 1)

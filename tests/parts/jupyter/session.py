@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
+from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import Reading
@@ -94,6 +95,16 @@ class Session:
                 return int(port), int(pid)
             time.sleep(0.05)
         raise AssertionError("the server did not start")
+
+    def outer(self, inner: int) -> int:
+        """The agent's number of one of the session's processes."""
+        space = tree.namespace(self.init, "pid")
+        for name in os.listdir("/proc"):
+            if name.isdigit() and tree.namespace(int(name), "pid") == space:
+                found = tree.read(int(name))
+                if found is not None and found.inner == inner:
+                    return found.pid
+        raise AssertionError(f"no process {inner}")
 
     def said(self, word: str) -> list[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []

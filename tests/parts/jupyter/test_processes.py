@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -107,3 +110,91 @@ def test_a_session_that_has_ended(session: Session) -> None:
     assert session.read() is not None
     session.close()
     assert session.read() is None
+
+
+@pytest.fixture
+def looks(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that are started."""
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
+    return started
+
+
+def settled(session: Session, looks: list[str]) -> None:
+    """Until nothing comes or goes."""
+    deadline = time.monotonic() + 10
+    before = -1
+    while len(looks) != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        before = len(looks)
+        session.read()
+
+
+def test_without_a_server_no_thread_is_started(
+    session: Session, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.run(*sleeper("train.py"))
+    settled(session, looks)
+    assert looks
+    looks.clear()
+    assert [session.read() for _ in range(5)] == [None] * 5
+    assert looks == []
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    assert session.read() is None
+    assert looks == ["jupyter"]  # perhaps one of them has become another program
+
+
+def test_a_server_that_comes_and_goes_is_noticed(session: Session, looks: list[str]) -> None:
+    settled(session, looks)
+    assert session.read() is None
+    _, pid = session.serve("good")
+    settled_by = time.monotonic() + 10
+    while (reading := session.read()) is None:
+        assert time.monotonic() < settled_by
+        time.sleep(0.1)
+    assert reading.what == "kernel 333344 busy"
+    looks.clear()
+    assert session.read() == reading
+    assert looks == ["jupyter"]  # it is asked each time
+    os.kill(session.outer(pid), signal.SIGKILL)
+    while session.read() is not None:
+        assert time.monotonic() < settled_by + 10
+        time.sleep(0.1)
+    settled(session, looks)
+    looks.clear()
+    assert session.read() is None
+    assert looks == []
+
+
+def test_a_look_that_does_not_end_is_no_sign_that_nothing_changed(
+    session: Session, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(session, looks)
+    assert session.read() is None
+    go = threading.Event()
+    arranged = processes.Finder._arranged
+
+    def slow(finder: processes.Finder, known: dict[int, tuple[str, ...]]) -> processes.Found:
+        go.wait(30)
+        return arranged(finder, known)
+
+    monkeypatch.setattr(processes.Finder, "_arranged", slow)
+    monkeypatch.setattr("slurm_reclaim.adapters.jupyter.meter.PATIENCE", 0.2)
+    session.serve("good")
+    for _ in range(3):
+        reading = session.read()
+        assert reading is not None
+        assert reading.value is None
+    go.set()
+    deadline = time.monotonic() + 10
+    while (reading := session.read()) is None or reading.value is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert reading.value == 1.0

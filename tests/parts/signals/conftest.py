@@ -94,8 +94,18 @@ class Session:
             with suppress(ProcessLookupError):  # ended by the test already
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        _gone(self.init)
         for job in self.jobs:
             _remove(job)
+
+
+def _gone(init: int) -> None:
+    """Its starter's end is not the end of the namespace: that ends when its init was reaped, and
+    with it every process there. Until then the census sees them, and rightly."""
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{init}").exists():
+        assert time.monotonic() < deadline, f"{init} does not end"
+        time.sleep(0.01)
 
 
 def _children(pid: int) -> list[str]:

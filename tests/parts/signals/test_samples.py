@@ -103,8 +103,45 @@ def test_samples_stay_until_the_report_was_answered():
     world.take(one)
     assert len(world.of(one)) == 3
     world.take(one)  # while the report is on its way
-    world.samples.taken()
+    world.samples.taken({1})
     assert len(world.of(one)) == 1
+
+
+def test_samples_of_a_session_that_was_not_in_the_report_stay():
+    """Its turn to be looked at for the report failed: its samples count as told by nobody."""
+    told, odd = session(1), session(2)
+    world = World(Steady())
+    for _ in range(2):
+        world.take(told, odd)
+    assert len(world.of(told)) == len(world.of(odd)) == 1
+    world.samples.taken({1})
+    assert len(world.of(told)) == 0
+    assert len(world.of(odd)) == 1
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_a_clock_that_is_set_while_samples_are_kept(monkeypatch, step):
+    """What a report tells goes by its own time: a sample of a moment ago is one of a moment ago."""
+    real = time.time
+    one, used = session(), real() - 100.0
+    world = World(Steady("terminal"))
+    world.meters[0].read = lambda seconds: {"terminal": Reading(1.0, used), CPU: Reading(0.0)}
+    for _ in range(3):
+        world.take(one)
+    assert len(world.of(one)) == 2  # sent, but never answered
+    monkeypatch.setattr(node_samples.time, "time", lambda: real() + step)
+    told = world.samples.of(one)
+    assert all(abs(sample.at - (real() + step)) < 5 for sample in told.samples)
+    assert told.samples[0].at < told.samples[1].at
+    lasts = [sample.readings["terminal"].last for sample in told.samples]
+    assert lasts == pytest.approx([used + step] * 2, abs=0.1)
+    assert {sample.readings[CPU].last for sample in told.samples} == {0.0}
+    assert told.last_input == pytest.approx(used + step, abs=0.1)
+    used += step
+    world.take(one)
+    kept = world.of(one)
+    assert len(kept) == 3
+    assert all(abs(b.began - a.at) < 0.1 for a, b in pairwise(kept))
 
 
 def test_a_controller_that_is_away_leaves_no_hole():

@@ -8,6 +8,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -349,3 +350,24 @@ def test_everything_at_once_as_for_a_restore(run, session):
     assert field(done.stdout, "Seccomp") == "2"
     assert int(field(done.stdout, "CapAmb"), 16) == 1 << 40 | 1 << 8
     assert re.search(r"monotonic\s+7\s+0", done.stdout)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="by the numbers of its system calls")
+def test_no_keyring_of_roots_comes_along(build):
+    """A service has a session keyring of its own, and whoever inherits it may read its keys."""
+    script = r"""
+import ctypes, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+ring = libc.syscall(250, 1, b"of-the-agent")  # KEYCTL_JOIN_SESSION_KEYRING
+key = libc.syscall(248, b"user", b"secret", b"x", 1, -3)  # into the session keyring
+assert ring > 0 and key > 0, ctypes.get_errno()
+subprocess.run(sys.argv[1:], check=True)
+"""
+    words = ["--uid", str(UID), "--gid", str(UID), "--", "/bin/cat", "/proc/keys"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, build / "reclaim-exec", *words],
+        capture_output=True, text=True, check=True, timeout=20,
+    )  # fmt: skip
+    assert "_ses" in done.stdout
+    for name in ("secret", "of-the-agent"):
+        assert name not in done.stdout

@@ -134,8 +134,9 @@ def parked(bench, wait: float = 12) -> None:
     assert task.text() == ""
 
 
-def test_image_and_no_agent(bench):
-    image(bench)
+@pytest.mark.parametrize("number", ["3", ".replaced-3"])
+def test_image_and_no_agent(bench, number):
+    image(bench, number=number)
     plugin_conf(bench)
     parked(bench)
     assert asked(bench) == "update JobId=77 Requeue=1\nrequeuehold State=SpecialExit 77\n"

@@ -6,19 +6,27 @@ import signal
 
 import pytest
 
+from slurm_reclaim.adapters.store import publish
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from tests.parts.store.world import ID, OWNER, World
 
 
 class Shop:
-    def __init__(self, folder):
+    def __init__(self, folder, encrypt=False):
         root = folder / "store"
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
-        self.store = DirectoryStore(root, ID.cluster, folder / "work")
+        keys = KeyFile(folder / "store.keys")
+        keys.add(0)
+        self.store = DirectoryStore(
+            root, ID.cluster, folder / "work", Seal(keys, root), encrypt=encrypt
+        )
         (folder / "world").mkdir()
         self.tree = World(folder / "world").tree
 
@@ -109,11 +117,12 @@ def test_a_pack_goes_with_the_last_checkpoint_that_names_it(shop):
     first = os.urandom(2 * FRAME)
     shop.put(0, {"pages-1.img": first})
     shop.put(1, {"pages-1.img": first})
-    shop.store.delete(ID, 0)
+    collection = Collection(shop.store, "n1")
+    collection.expire(ID, [0], ended=False)
     assert shop.get(1, "pages-1.img") == first
     assert len(shop.stored()) == 2
-    shop.store.delete(ID, 1)
-    assert shop.stored() == {}
+    collection.expire(ID, [1], ended=True)
+    assert not shop.store.session_dir(ID).exists()
 
 
 def test_a_pack_of_which_little_is_used_is_not_kept_for_it(shop):
@@ -122,8 +131,7 @@ def test_a_pack_of_which_little_is_used_is_not_kept_for_it(shop):
     shop.put(1, {"pages-1.img": first[:FRAME]})
     manifest = shop.put(2, {"pages-1.img": first[:FRAME]})
     assert len(manifest.packs) == 1
-    shop.store.delete(ID, 0)
-    shop.store.delete(ID, 1)
+    Collection(shop.store, "n1").expire(ID, [0, 1], ended=False)
     assert sum(shop.stored().values()) < 2 * FRAME
     assert shop.get(2, "pages-1.img") == first[:FRAME]
 
@@ -147,9 +155,36 @@ def test_the_same_number_again_replaces_it(shop):
 def test_a_commit_cut_off_between_two_names_leaves_the_old_one(shop, monkeypatch):
     shop.put(0, {"pages-1.img": b"one"})
     target = shop.store.checkpoint_dir(ID, 0)
-    target.rename(shop.store._replaced(target))
+    target.rename(publish.replaced(target))
     assert shop.store.committed(ID) == [0]
     assert shop.get(0, "pages-1.img") == b"one"
+
+
+def test_a_commit_that_fails_at_its_last_step_leaves_the_old_one(shop, monkeypatch):
+    shop.put(0, {"pages-1.img": b"one"})
+    real = publish.fsync_directory
+
+    def failing(path):
+        if path == shop.store.session_dir(ID):
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    monkeypatch.setattr(publish, "fsync_directory", failing)
+    with pytest.raises(StoreUnavailable):
+        shop.put(0, {"pages-1.img": b"two"})
+    monkeypatch.undo()
+    assert shop.store.committed(ID) == [0]
+    assert shop.get(0, "pages-1.img") == b"one"
+
+
+def test_a_look_between_the_two_names_of_a_commit_disturbs_nothing(shop):
+    shop.put(0, {"pages-1.img": b"one"})
+    target = shop.store.checkpoint_dir(ID, 0)
+    staging = target.with_name(".staging-0")
+    staging.mkdir()
+    target.rename(publish.replaced(target))
+    assert shop.store.committed(ID) == []
+    assert not target.exists()
 
 
 def test_small_images_are_handed_over_for_a_look_and_to_be_changed(shop):

@@ -1,10 +1,13 @@
 """The checkpoint directory: private, whole or not there, honest about room."""
 
+import os
 import shutil
 
 import pytest
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.ids import SessionId
@@ -17,7 +20,9 @@ def store(tmp_path):
     root = tmp_path / "store"
     root.mkdir(mode=0o700)
     (root / STORE_MARKER).touch()
-    return DirectoryStore(root, "lab", tmp_path / "work")
+    keys = KeyFile(tmp_path / "store.keys")
+    keys.add(0)
+    return DirectoryStore(root, "lab", tmp_path / "work", Seal(keys, root))
 
 
 def test_a_store_that_others_can_read_is_refused(store):
@@ -44,7 +49,7 @@ def test_room_is_looked_for_before_anything_is_frozen(store):
     store.reserve(0)
     with pytest.raises(StoreUnavailable, match="needs up to"):
         store.reserve(2 * free)
-    picky = DirectoryStore(store.root, "lab", store.root, min_free=2 * free)
+    picky = DirectoryStore(store.root, "lab", store.root, store._seal, min_free=2 * free)
     with pytest.raises(StoreUnavailable, match="must stay free"):
         picky.reserve(0)
 
@@ -62,3 +67,18 @@ def test_only_the_same_job_and_owner_are_found(store):
     assert store.of_job(7, 2001) == [str(ID)]
     assert store.of_job(7, 2002) == []
     assert store.of_job(70, 2001) == []
+
+
+def test_odd_names_in_the_store_are_nobodys(store):
+    folder = store.checkpoint_dir(ID, 0)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    odd = ("\u00b2", "", "1.1", "0x1", "-1", "\udcff", "a\nb")
+    for name in odd:
+        (store.base / f"7.2001.{name}").mkdir()
+    os.mkfifo(store.base / "7.2001.99")
+    for name in ("\u00b2", "\u0663", "-1", "1 ", "x", ".replaced-\u00b2"):
+        (folder.parent / name).mkdir()
+    os.mkfifo(folder.parent / "5")
+    assert store.of_job(7, 2001) == [str(ID)]
+    assert store.committed(ID) == [0]

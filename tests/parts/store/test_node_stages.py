@@ -200,6 +200,24 @@ def test_restore_hands_the_root_to_reclaim_init(tmp_path):
     assert world.tree.memory_back == MEMORY
 
 
+def test_an_agent_killed_after_a_restore_in_place_does_not_take_the_old_image_for_the_new(tmp_path):
+    """Both have the same restart count; what was done since the first is in no image."""
+    (tmp_path / "dry").mkdir()
+    before = steps_of_the_main_path(tmp_path / "dry").index("commit")
+    world = hibernated(tmp_path)
+    assert restore(world)
+    world.steps.clear()
+    world.fail_at = before
+    with pytest.raises(Killed):
+        hibernate(world, id="o2")
+    world.dead, world.fail_at = False, -1
+    node_hibernate.recover(world.session, world.tree, world.link, world.store, world, world.save)
+    assert world.tree.state == "running"
+    assert world.session.living is Living.RUNNING
+    assert hibernate(world, id="o3").outcome is Outcome.DONE
+    assert world.tree.state == "dead"
+
+
 def test_memory_that_is_not_what_was_written_ends_the_restore(tmp_path):
     world = hibernated(tmp_path)
     for at in range(0, 300, 7):

@@ -11,9 +11,11 @@ from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.bucket import Bucket, Denied
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import FRAME
+from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.options import read_options
 from slurm_reclaim.adapters.store.probe import look, probe
 from slurm_reclaim.adapters.store.remote import RemoteStore
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.upload import UploadState
@@ -33,7 +35,7 @@ class Node(Shop):
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
         self.work = folder / "work"
-        self.local = DirectoryStore(root, ID.cluster, self.work)
+        self.local = DirectoryStore(root, ID.cluster, self.work, Seal(cloud.keys, root))
         self.store = RemoteStore(
             self.local, cloud.bucket(), self.work, before=before, timeout=timeout, min_free=min_free
         )
@@ -51,6 +53,8 @@ class Cloud:
     def __init__(self, s3, folder, prefix):
         self.proxy = Proxy(s3)
         self.folder = folder
+        self.keys = KeyFile(folder / "store.keys")
+        self.keys.add(0)
         self.url = f"s3://{BUCKET}/{prefix}"
         self.direct = Bucket(self.url, self.options(s3))
         self.direct.connect()
@@ -271,6 +275,13 @@ def test_silence_is_waited_for_once_and_not_by_every_job(cloud, monkeypatch):
     with pytest.raises(StoreUnavailable, match="did not answer"):
         one.store.of_job(8, 2001)
     assert len(cloud.proxy.requests) == asked
+
+
+def test_a_directory_that_was_a_store_by_itself_is_refused(cloud):
+    one = cloud.node("n1")
+    one.local.check()  # which names it
+    with pytest.raises(StoreUnavailable, match="by itself"):
+        one.store.check()
 
 
 @pytest.mark.parametrize("part", ["/packs/", "/0/index", "/0/manifest.json"])

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.keys import KeyFile
+from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
@@ -37,7 +39,10 @@ class World:
         root = folder / "store"
         root.mkdir(mode=0o700)
         (root / STORE_MARKER).touch()
-        self.store = _Store(self, DirectoryStore(root, ID.cluster, folder / "work"))
+        keys = KeyFile(folder / "store.keys")
+        keys.add(0)
+        store = DirectoryStore(root, ID.cluster, folder / "work", Seal(keys, root))
+        self.store = _Store(self, store)
         self.tree = _Tree(self)
         self.link = _Link(self)
         self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
@@ -164,7 +169,7 @@ class _Tree:
             private_tmp=True,
             contents=contents,
             outputs=(),
-            needs=Needs("x86_64", "6", "", "4.2.1", 310, 1000),
+            needs=Needs("x86_64", "6", "4.2.1", 310, 1000),
             processes=3,
         )
 
@@ -179,6 +184,10 @@ class _Tree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self.world.step("outputs")
+
+    def fits(self, manifest: Manifest) -> Sequence[str]:
+        self.world.step("fits")
+        return ()
 
     def restore(self, opened: Opened) -> None:
         self.world.step("restore")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from slurm_reclaim.adapters.proc import blockers, sockets, tree
+from slurm_reclaim.adapters.proc import blockers, file_blockers, filesystems, opened, sockets, tree
 
 needs_ss = pytest.mark.skipif(not os.path.exists("/usr/bin/ss"), reason="iproute2's ss is missing")
 
@@ -30,13 +30,15 @@ def session():
         started.append(process)
         assert process.stdout.readline() == "ready\n"
         seen = [tree.read(process.pid)]
-        found = blockers.find(
-            seen,
-            root=process.pid,
-            relay=process.pid,
-            uid=os.geteuid(),
-            ghost_limit=ghost_limit,
-        )
+        found = [
+            *blockers.find(seen, root=process.pid, relay=process.pid, uid=os.geteuid()),
+            *file_blockers.find(
+                opened.files(seen),
+                ghost_limit=ghost_limit,
+                saved=[b"/tmp"],
+                mounted=filesystems.mounted(process.pid),
+            ),
+        ]
         # run by root, the process has capabilities; that is another test's business
         return {b.name: b for b in found if b.name != "capabilities"}
 
@@ -120,7 +122,6 @@ def test_a_traced_process(session):
             root=traced.pid,
             relay=traced.pid,
             uid=os.geteuid(),
-            ghost_limit=0,
         )
         assert "traced" in {b.name for b in found}
     finally:
@@ -132,11 +133,12 @@ def test_a_traced_process(session):
 @needs_ss
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no /dev/fuse here")
 def test_a_foreign_device(session):
-    assert "device" in session("import os; f = os.open('/dev/fuse', os.O_RDWR)")
+    found = session("import os; f = os.open('/dev/fuse', os.O_RDWR)")
+    assert "FUSE" in found["fuse-daemon"].what
 
 
 def test_a_session_without_processes_has_nothing_to_save():
-    found = blockers.find([], root=1, relay=1, uid=0, ghost_limit=0)
+    found = blockers.find([], root=1, relay=1, uid=0)
     assert [b.name for b in found] == ["no-process"]
 
 
@@ -190,3 +192,18 @@ def test_names_that_are_no_utf8_are_shown_and_break_nothing(session, tmp_path):
     assert "\\xff\\xfe" in found["deleted-file"].what
     json.dumps(found["deleted-file"].what).encode()
     assert "ab\\xff" in found["deleted-file"].what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what is one's own looks the same")
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_may_look_into_is_named(closed):
+    code = f"import ctypes; ctypes.CDLL(None).prctl(4, {int(not closed)}); print(); input()"
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", user=65534,
+    ) as process:  # fmt: skip
+        process.stdout.readline()
+        seen = [tree.read(process.pid)]
+        found = blockers.find(seen, root=process.pid, relay=process.pid, uid=65534)
+        process.kill()
+    assert ("not-dumpable" in {b.name for b in found}) == closed

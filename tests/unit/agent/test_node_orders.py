@@ -19,6 +19,7 @@ from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
+from tests.parts.store.stored import new_store
 
 
 class Clock:
@@ -33,7 +34,8 @@ def orders(tmp_path: Path) -> NodeOrders:
         7, 2001, 2001, 1, "fresh", Living.RUNNING, init=os.getpid(),
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
-    return NodeOrders(sessions, None, None, Clock())  # type: ignore[arg-type]  # not asked
+    store = new_store(tmp_path)
+    return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
 
 
 async def carried_out(orders: NodeOrders, **changes: Any) -> Result:

@@ -190,3 +190,14 @@ def test_uploading_after_the_commit_needs_a_remote_place(tmp_path: Path) -> None
     assert "store.remote" in complaint
     good = '[store]\nupload = "after"\nremote = "s3://b-1/lab/x"'
     assert load(write(tmp_path, good)).store.remote == "s3://b-1/lab/x"
+
+
+def test_retention_that_could_never_come_true_is_named(tmp_path: Path) -> None:
+    assert complaints(tmp_path, '[retention]\nnotice = "1h"\n') == [
+        "main.toml: retention.notice_again: must not be larger than retention.notice"
+    ]
+    never = '[retention]\nhibernated = "90d"\n'
+    (found,) = complaints(tmp_path, never)
+    assert "no owner could ever be told" in found
+    told = '[notice]\nchannels = ["hook"]\nenough = ["hook"]\n'
+    assert load(write(tmp_path, never + told)).retention.hibernated == 90 * 86400

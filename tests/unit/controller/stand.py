@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,14 +19,16 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.notice import Channel, Delivery, Notice
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages import observe, requests, start
+from slurm_reclaim.stages import expire, observe, requests, start
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.settings import Settings
 from slurm_reclaim.stages.view import View
-from tests.unit.controller.world import ALICE, Crash, World
+from tests.unit.controller.simulated import ALICE
+from tests.unit.controller.world import Crash, World
 
 WRITES = (
     "open_session", "apply", "update", "note", "intend", "settle", "remember", "keep_evidence",
+    "pin", "unpin", "announce",
 )  # fmt: skip
 
 
@@ -94,8 +97,8 @@ class Stand:
             # Long enough up for silence to mean something.
             view=View(started=self.world.now() - 1000),
         )
-        self.controller = Controller(self.desk)
         recover(self.desk)
+        self.controller = Controller(self.desk)
 
     async def reboot(self) -> None:
         await self.controller.stop()
@@ -156,6 +159,19 @@ class Stand:
         """The newest session of the journal, as a reader after a power failure would find it."""
         every = self.journal.sessions(ended=True)
         return max(every, key=lambda s: s.since, default=None)
+
+    async def look_through(self, seconds: float = 1.0) -> Any:
+        """One pass of retention, while the world goes on."""
+
+        async def passing() -> Any:
+            await self.turn(seconds)  # however long it was, agents have reported
+            task = asyncio.ensure_future(expire.cycle(self.desk))
+            while not task.done():
+                await self.turn(seconds)
+                await asyncio.sleep(0)
+            return task.result()
+
+        return await self.surviving(passing)
 
     async def hibernate(self, who: Caller | None = None, job: str = "7") -> Session:
         who = who or self.alice

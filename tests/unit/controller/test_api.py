@@ -19,8 +19,9 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Order, ReportReply, StartAnswer, StartMode
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import Status
+from tests.unit.controller.simulated import ALICE
 from tests.unit.controller.stand import Stand
-from tests.unit.controller.world import ALICE, World
+from tests.unit.controller.world import World
 from tests.unit.transport.standin import StandInMunge, StandInMunged
 
 

@@ -128,16 +128,53 @@ async def test_nobody_told_nothing_done(life: Any) -> None:
 
 
 async def test_nobody_is_warned_of_what_cannot_be_done(life: Any) -> None:
-    one = await life().start()
+    one = await life(idle=with_idle(cooldown=300.0)).start()
     one.node.blockers = (Blocker("io-uring", "python (300) has an io_uring"),)
     await one.pass_time(WINDOW + 200)
     assert one.state is State.ACTIVE
-    assert one.stand.post.sent == []
+    assert one.stand.post.kinds() == ["blocked"]
+    assert "io_uring" in one.stand.post.sent[0].reason
     assert one.stand.session().blockers
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("blocked: io-uring")
+    await one.pass_time(800)
+    assert one.kinds().count("preflight-refused") >= 2
+    assert one.stand.post.kinds() == ["blocked"]  # once while it stays idle
+    one.node.readings["cpu"] = Reading(2.0)
+    await one.pass_time(40)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(800)
+    assert one.stand.post.kinds() == ["blocked"] * 2
     one.node.blockers = ()
     await one.stand.until(State.WARNED, 300)
+
+
+async def test_a_look_that_does_not_end_is_given_up(life: Any) -> None:
+    one = await life().start()
+    one.node.looks = False
+    await one.stand.until(State.IDLE, 100)
+    await one.pass_time(120)
+    assert one.state is State.IDLE
+    await one.pass_time(120)
+    session = one.stand.session()
+    assert session.state is State.ACTIVE
+    assert session.reason == "its agent could not look at all of it within 3m"
+    assert one.stand.desk.orders.of_node("n1") == []
+    assert one.stand.journal.unsettled() == []
+    await one.pass_time(1500)
+    assert one.kinds().count("preflight-refused") == 1  # a cool-down
+    one.node.looks = True
+    await one.stand.until(State.WARNED, 100)
+
+
+async def test_a_silent_agent_is_no_look_that_does_not_end(life: Any) -> None:
+    one = await life(idle=with_idle(gap=3600.0)).start()
+    one.node.looks = False
+    await one.stand.until(State.IDLE, 100)
+    one.node.up = False
+    await one.pass_time(80)
+    await one.pass_time(600)
+    assert "preflight-refused" not in one.kinds()
 
 
 async def test_a_job_that_cannot_be_requeued_is_not_warned(life: Any) -> None:
@@ -162,10 +199,38 @@ async def test_failures_lead_to_a_cool_down(life: Any) -> None:
     await one.stand.until(State.ACTIVE, 30)
     await one.pass_time(60)
     assert one.job.comment == "my notebook"
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
+    assert one.stand.post.sent[1].reason == "sim: failed"
     await one.pass_time(1500)
     assert one.state is State.ACTIVE
     told = await requests.explain(one.stand.desk, one.stand.alice, "7")
     assert told.guard.startswith("cool-down: ")
+
+
+async def test_whoever_was_warned_is_told_that_it_was_refused(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.REFUSED
+    await one.stand.until(State.ACTIVE, 30)
+    await one.pass_time(60)
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
+
+
+async def test_a_use_in_the_last_second_makes_the_warning_void(life: Any) -> None:
+    one = await life().warned()
+    one.node.hibernate = Outcome.CANCELLED
+    await one.stand.until(State.ACTIVE, 30)
+    await one.pass_time(60)
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+
+
+async def test_an_order_that_is_never_answered_did_not_work(life: Any) -> None:
+    one = await life().warned()
+    one.world.obey = lambda agent, order: None
+    await one.pass_time(GRACE + 40)
+    assert one.state is State.HIBERNATING
+    await one.pass_time(2000)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.kinds() == ["warning", "not-hibernated"]
 
 
 async def test_a_busy_kernel_without_work_is_reported(life: Any) -> None:
@@ -175,6 +240,26 @@ async def test_a_busy_kernel_without_work_is_reported(life: Any) -> None:
     assert one.state is State.ACTIVE
     (note,) = [e for e in one.stand.journal.events(limit=100) if e.kind == "busy-without-work"]
     assert "kernel 3f2a busy" in note.reason
+
+
+async def test_kernels_that_change_their_names_are_reported_once(life: Any) -> None:
+    """Whoever runs the server says what its kernels are called."""
+    one = await life(idle=with_idle(busy_report=1000.0)).start()
+
+    def notes() -> int:
+        return one.kinds().count("busy-without-work")
+
+    for number in range(75):
+        one.node.readings["jupyter"] = Reading(1.0, what=f"kernel {number} busy")
+        await one.pass_time(20)
+    assert notes() == 1
+    one.node.readings["cpu"] = Reading(2.0)
+    await one.pass_time(100)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(900)
+    assert notes() == 1
+    await one.pass_time(300)
+    assert notes() == 2  # it had worked meanwhile
 
 
 async def test_a_use_while_slurm_was_asked_takes_the_warning_back(

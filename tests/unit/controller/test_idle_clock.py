@@ -12,7 +12,7 @@ from slurm_reclaim.model.order import Outcome, Report
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.stages import observe, requests
 from tests.unit.controller.life import GRACE, WINDOW, Life
-from tests.unit.controller.world import QUIET
+from tests.unit.controller.simulated import QUIET
 
 
 async def test_what_is_unknown_stops_the_clock(life: Any) -> None:
@@ -160,6 +160,9 @@ async def test_a_clock_that_was_put_back_makes_nobody_idle(life: Any) -> None:
         lambda r: with_sample(r, at=r.at + 86_400),
         lambda r: with_sample(r, seconds=-10.0),
         lambda r: with_sample(r, readings={"cpu": Reading(1e300)}),
+        lambda r: with_sample(r, readings={"cpu": Reading(float("nan"))}),
+        lambda r: of_session(r, uid=4711),
+        lambda r: of_session(r, session="cluster/7.4711.1"),
         lambda r: with_sample(r, readings={f"s{n}": Reading(0.0) for n in range(1000)}),
     ],
 )
@@ -178,6 +181,11 @@ def with_sample(report: Report, **changes: Any) -> Report:
     (told,) = report.sessions
     (sample,) = told.samples
     return replace(report, sessions=(replace(told, samples=(replace(sample, **changes),)),))
+
+
+def of_session(report: Report, **changes: Any) -> Report:
+    (told,) = report.sessions
+    return replace(report, sessions=(replace(told, **changes),))
 
 
 async def test_what_the_agent_saw_in_use_is_idle_no_more(life: Any) -> None:

@@ -14,6 +14,7 @@ from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.stages import requests
 from tests.unit.controller.life import Life, config, report
+from tests.unit.controller.simulated import ALICE
 from tests.unit.controller.world import World
 
 
@@ -95,7 +96,7 @@ async def test_turns_by_deadline_within_the_limits(world: World, engine: Engine)
 
 
 async def test_too_many_keeps_pull_the_brake(life: Any) -> None:
-    limits = Limits(brake_least=2, brake_keeps=0.5)
+    limits = Limits(brake_least=2, brake_owners=1, brake_keeps=0.5)
     one = await life(limits=limits).start()
     for _ in range(2):
         await one.stand.until(State.WARNED, 100)
@@ -112,6 +113,18 @@ async def test_too_many_keeps_pull_the_brake(life: Any) -> None:
         await requests.set_brake(one.stand.desk, one.stand.alice, "")
     assert await requests.set_brake(one.stand.desk, one.stand.olga, "") == ""
     await one.stand.until(State.WARNED, 200)
+
+
+async def test_one_owner_alone_pulls_no_brake(life: Any) -> None:
+    one = await life(limits=Limits(brake_least=2, brake_keeps=0.5)).start()
+    for _ in range(3):
+        await one.stand.until(State.WARNED, 200)
+        one.node.readings["terminal"] = Reading(1.0)
+        await one.pass_time(20)
+        one.node.readings["terminal"] = Reading(0.0)
+    await one.pass_time(100)
+    assert one.stand.desk.history.counts(0)["kept"] == {ALICE: 3}
+    assert one.stand.desk.brake == ""
 
 
 async def test_the_brake_takes_warnings_back(life: Any) -> None:

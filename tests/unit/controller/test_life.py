@@ -10,8 +10,9 @@ from slurm_reclaim.errors import Refused
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.stages import observe, requests
+from tests.unit.controller.simulated import Agent
 from tests.unit.controller.stand import Stand, refused
-from tests.unit.controller.world import Agent, World
+from tests.unit.controller.world import World
 
 
 async def test_hibernate_and_restore(world: World, stand: Stand) -> None:

@@ -56,7 +56,8 @@ def test_the_last_report_of_each_node_counts() -> None:
     ]  # fmt: skip
     view.heard(report("n1"), 3.0)
     assert [node for node, _, _ in view.reports_of(asked)] == ["n2"]
-    found = view.report_of(replace(asked, restarts=1))
+    assert view.report_of(replace(asked, restarts=1)) is None, "not its node's word"
+    found = view.report_of(replace(asked, restarts=1, node="n2"))
     assert found is not None
     assert found[1].at == 2.0
     view.heard(report("n2", 0, 1), 4.0)

@@ -14,7 +14,7 @@ from slurm_reclaim.stages.fit import lacking
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.view import same_job
 from slurm_reclaim.stages.wording import amount, merged
-from tests.unit.controller.world import FIT, NEEDS
+from tests.unit.controller.simulated import FIT, NEEDS
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,21 @@ from tests.unit.controller.world import FIT, NEEDS
         ({"criu": "4.10"}, ""),
         ({"criu": "4.2"}, "older than 4.2.1"),
         ({"arch": "aarch64"}, "it is aarch64"),
-        ({"cpu_flags_digest": "x"}, "CPU"),
+        ({"cpu_flags": "avx2 avx512f sse2"}, ""),
+        ({"cpu_flags": "sse2"}, "its CPU lacks avx2"),
+        ({"cpu_flags": ""}, "not known"),
+        ({"xsave": 2696}, "its CPU saves 2696 bytes of registers (xsave), the checkpoint's 832"),
+        ({"xsave": 0}, "an unknown number of bytes"),
+        ({"glibc": "2.36"}, "its glibc is 2.36, the checkpoint has 2.41 mapped"),
+        ({"glibc_build": "beef"}, "is build beef, the checkpoint has build cafe mapped"),
+        ({"glibc_build": ""}, ""),
+        ({"mounts": None}, ""),
+        ({"mounts": ("/home nfs4", "/opt xfs", "/shared lustre")}, ""),
+        ({"mounts": ("/home nfs4", "/shared nfs")}, "it has no /opt (ext4) mounted"),
+        ({"mounts": ("/home autofs", "/opt ext4", "/shared nfs")}, ""),
+        ({"mounts": ("/home nfs4", "/opt ext4", "/shared xfs")}, "its /shared is xfs"),
+        ({"memory_total": 1000}, "of memory, the checkpoint needs 1.0 MiB"),
+        ({"hugepages": 2 << 20}, "in huge pages, the checkpoint needs 4.0 MiB"),
         ({"criu_ok": False, "criu_problem": "no ptrace"}, "no ptrace"),
         ({"plugin_seen": False}, "SPANK"),
         ({"store_ok": False, "store_problem": "not mounted"}, "not mounted"),

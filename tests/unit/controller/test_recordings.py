@@ -12,10 +12,11 @@ from slurm_reclaim.errors import NotPermitted
 from slurm_reclaim.model.sample import Reading, Sample
 from slurm_reclaim.model.trace import Recorded
 from slurm_reclaim.stages import observe
+from tests.unit.controller.simulated import ALICE
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.test_api import Api
 from tests.unit.controller.test_api import api as api
-from tests.unit.controller.world import ALICE, World
+from tests.unit.controller.world import World
 
 
 def tell(stand: Stand, world: World, count: int = 1) -> list[Sample]:

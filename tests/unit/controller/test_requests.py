@@ -17,8 +17,9 @@ from slurm_reclaim.errors import (
 )
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.stages import requests
+from tests.unit.controller.simulated import BOB
 from tests.unit.controller.stand import Stand, refused
-from tests.unit.controller.world import BOB, World
+from tests.unit.controller.world import World
 
 
 async def test_owners_see_their_own_and_operators_all(world: World, stand: Stand) -> None:
@@ -150,11 +151,11 @@ async def test_no_node_that_fits_is_said_with_the_requirement(world: World, stan
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     for agent in world.agents.values():
-        agent.facts = replace(agent.facts, cpu_flags_digest="other")
+        agent.facts = replace(agent.facts, cpu_flags="sse2")
     await stand.turn()
     error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
     assert type(error) is Refused
-    assert "n1: its CPU has other features; n2: its CPU" in error.message
+    assert "n1: its CPU lacks avx2; n2: its CPU" in error.message
     assert world.jobs_by_id[7].held
     assert world.jobs_by_id[7].excluded == "n[1-2]"
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
-from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import Needs
+from slurm_reclaim.model.catalogue import (
+    StoreAnswer,
+    StoredCheckpoint,
+    StoredSession,
+    StoreTask,
+)
+from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail, Node
 from slurm_reclaim.model.order import (
+    STORE_VERBS,
     Living,
-    NodeFacts,
     Order,
     Outcome,
     Report,
@@ -30,15 +35,8 @@ from slurm_reclaim.model.order import (
     StartQuestion,
     Verb,
 )
-from slurm_reclaim.model.sample import Reading, Sample
-
-ALICE, BOB = 2001, 2002
-QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
-FIT = NodeFacts(
-    arch="x86_64", kernel="6.18.5-1", cpu_flags_digest="f00", criu="4.2.1", criu_ok=True,
-    plugin_seen=True, store_ok=True, version="0.1.0",
-)  # fmt: skip
-NEEDS = Needs("x86_64", "6.18.5-1", "f00", "4.2.1", 400, 1 << 20)
+from slurm_reclaim.model.sample import Sample
+from tests.unit.controller.simulated import ALICE, NEEDS, Agent, SimJob, Tree
 
 
 class Crash(BaseException):
@@ -47,66 +45,6 @@ class Crash(BaseException):
 
 class BrokenRule(AssertionError):
     """An invariant does not hold."""
-
-
-@dataclass
-class SimJob:
-    job_id: int
-    uid: int = ALICE
-    state: str = "PENDING"
-    restarts: int = 0
-    submitted: int = 0
-    node: str = ""
-    started: float = 0.0
-    time_limit: int = 3600
-    held: bool = False
-    admin_hold: bool = False
-    comment: str = "my notebook"
-    admin_comment: str = "JS1:abc"
-    excluded: str = ""
-    begin: float = 0.0
-    batch: bool = True
-    requeue: bool = True
-    node_count: int = 1
-    het: bool = False
-    array: tuple[int, int] | None = None
-    completing_to: str = ""
-
-
-@dataclass
-class Tree:
-    """A session on a node, as its agent knows it."""
-
-    job_id: int
-    uid: int
-    restarts: int
-    living: Living
-    session: str = ""
-    restored: bool = False
-    checkpoint: int = -1
-    reason: str = ""
-    measured: float = 0.0
-
-    @property
-    def alive(self) -> bool:
-        return self.living in (Living.RUNNING, Living.DUMPING, Living.RESTORING)
-
-
-@dataclass
-class Agent:
-    node: str
-    up: bool = True
-    facts: NodeFacts = FIT
-    trees: dict[int, Tree] = field(default_factory=dict)
-    results: dict[str, Result] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    hibernate: Outcome = Outcome.DONE
-    restore_fails: str = ""
-    readings: dict[str, Reading] = field(default_factory=lambda: dict(QUIET))
-    measures: bool = True
-    blockers: tuple[Blocker, ...] = ()
-    terminals: int = 1
-    terminal_texts: list[str] = field(default_factory=list)
 
 
 class World:
@@ -124,7 +62,9 @@ class World:
         self.crash_at: tuple[int, str] | None = None
         self.silent = False
         self.refuse_requeue = ""
+        self.store_ahead = 0.0
         self.history: list[str] = []
+        self.nodes_asked = 0
 
     # -- clock and crashes --------------------------------------------------------------------
 
@@ -151,6 +91,7 @@ class World:
 
     async def nodes(self) -> list[Node]:
         await self._answer()
+        self.nodes_asked += 1
         return [Node(name, states, ("main",)) for name, states in self.node_states.items()]
 
     async def detail(self, job_id: int) -> JobDetail | None:
@@ -191,6 +132,8 @@ class World:
             job = self._known(job_id)
             if job.state not in ("PENDING", "SPECIAL_EXIT"):
                 raise RequeueFailed("Job is not pending")
+            if set(NodeSetNames().expand(excluded_nodes)) - self.node_states.keys():
+                raise RequeueFailed("Invalid node name specified")
             job.excluded = excluded_nodes
             job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
             job.begin = 0.0 if start_now else job.begin
@@ -203,6 +146,22 @@ class World:
             if not job.held:
                 raise RequeueFailed("Job is not held")
             job.held, job.admin_hold, job.state = False, False, "PENDING"
+
+    async def hold(self, job_id: int) -> None:
+        await self._answer()
+        with self.effect("hold"):
+            job = self._known(job_id)
+            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+                raise RequeueFailed("Job is not pending")
+            job.held = job.admin_hold = True
+
+    async def cancel(self, job_id: int) -> None:
+        await self._answer()
+        with self.effect("cancel"):
+            job = self._known(job_id)
+            if not (job.held and job.admin_hold):
+                raise BrokenRule(f"{job_id} cancelled, and its owner could have released it")
+            job.state, job.held = "CANCELLED", False
 
     async def operator(self, user: str) -> bool:
         await self._answer()
@@ -303,9 +262,12 @@ class World:
 
     def obey(self, agent: Agent, order: Order) -> None:
         """Once, however often it is given."""
-        if order.id in agent.done:
+        if order.id in agent.done or (order.verb is Verb.PREFLIGHT and not agent.looks):
             return
         agent.done.add(order.id)
+        if order.verb in STORE_VERBS:
+            agent.results[order.id] = self._store_work(agent, order)
+            return
         tree = agent.trees.get(order.job_id)
         if tree is not None and (seen := self._look(agent, order)) is not None:
             agent.results[order.id] = seen
@@ -318,6 +280,36 @@ class World:
             order.id, order.session, order.restarts, order.verb, outcome, reason,
             bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
         )  # fmt: skip
+
+    def _store_work(self, agent: Agent, order: Order) -> Result:
+        task, answer = order.store or StoreTask(), StoreAnswer()
+        if order.verb is Verb.CATALOGUE:
+            answer = StoreAnswer(sessions=tuple(self.catalogue()))
+        elif order.verb is Verb.EXPIRE:
+            self._check_s6(task)
+            for found in self.images.values():
+                found.get(task.session, set()).difference_update(task.restarts)
+            self.history.append(f"expired {task.session} {task.restarts}")
+            answer = StoreAnswer(freed=100, deleted=task.restarts)
+        return Result(
+            order.id, "", 0, order.verb, Outcome.DONE, "", at=self.time + self.store_ahead,
+            store=answer,
+        )  # fmt: skip
+
+    def catalogue(self) -> Iterator[StoredSession]:
+        for found in self.images.values():
+            for session, numbers in found.items():
+                checkpoints = tuple(StoredCheckpoint(n, 1.0, 100) for n in sorted(numbers))
+                if checkpoints:
+                    yield StoredSession(session, checkpoints)
+
+    def _check_s6(self, task: StoreTask) -> None:
+        """What could be needed must stay: the newest image of a job that can still start."""
+        id = parse_session_id(task.session)
+        job = self.jobs_by_id.get(id.job_id)
+        numbers = self.images[id.job_id, id.uid][task.session]
+        if job is not None and max(numbers) in task.restarts:
+            raise BrokenRule(f"S6: {task.session} {task.restarts} expired, {job.state}")
 
     def _look(self, agent: Agent, order: Order) -> Result | None:
         """Orders that change nothing on a session."""
@@ -368,8 +360,10 @@ class World:
         if answer.checkpoint != newest:
             raise BrokenRule(f"S10: checkpoint {answer.checkpoint} chosen, {newest} is newer")
         tree.session, tree.restarts = answer.session, answer.restarts
-        if agent.restore_fails:
-            tree.living, tree.reason = Living.RESTORE_FAILED, agent.restore_fails
+        changed = agent.changed_file and agent.changed_file not in answer.accept
+        if agent.restore_fails or changed:
+            why = agent.restore_fails or f"{agent.changed_file} changed"
+            tree.living, tree.reason = Living.RESTORE_FAILED, why
             return
         tree.living, tree.restored = Living.RUNNING, True
         self.history.append(f"restored {tree.job_id} on {agent.node}")
@@ -379,9 +373,10 @@ class World:
         sessions = tuple(
             SessionReport(
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
-                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint,
+                reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
                 needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
+                blockers=agent.blockers, looked=agent.looked,
             )
             for t in agent.trees.values()
         )  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import take_lock
 from slurm_reclaim.errors import ConfigError, IllegalTransition, Refused, StoreUnavailable
+from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
@@ -29,7 +28,7 @@ def session(id: SessionId = ID, state: State = State.ACTIVE) -> Session:
     return Session(
         id=id, user="alice", name="n\nb|\x00é", account="phys", partition="main", qos="normal",
         state=state, reason="adopted", since=5.0, array_task=None, bad_nodes=("n1",),
-        saved=Saved("c", "n[1-3]", 60), needs=Needs("x86_64", "6.1", "abc", "4.2.1", 9, 10),
+        saved=Saved("c", "n[1-3]", 60), needs=Needs("x86_64", "6.1", "4.2.1", 9, 10),
     )  # fmt: skip
 
 
@@ -130,23 +129,6 @@ def test_an_unusable_url_is_a_mistake_of_the_configuration(url: str, tmp_path: P
         open_engine(url, str(tmp_path))
 
 
-def test_a_second_controller_is_refused_and_told_who_holds_the_journal(tmp_path: Path) -> None:
-    lock = take_lock(open_engine("", str(tmp_path)))
-    second = (
-        "import sys\n"
-        "from slurm_reclaim.adapters.journal.engine import open_engine\n"
-        "from slurm_reclaim.adapters.journal.lock import take_lock\n"
-        "take_lock(open_engine('', sys.argv[1]))\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", second, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 1
-    assert "Refused: another reclaimd (pid " in answer.stderr
-    lock.release()
-    take_lock(open_engine("", str(tmp_path))).release()
-
-
 def test_the_lock_of_a_killed_controller_is_free(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite.lock").write_text("pid 1 on elsewhere")
     lock = take_lock(open_engine("", str(tmp_path)))
@@ -159,5 +141,34 @@ def test_evidence_that_can_not_be_read_is_measured_anew(journal: SqlJournal) -> 
     """JSON has no word for infinity."""
     other = replace(ID, job_id=8)
     good = Evidence(1.0, 2.0)
-    journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good})
+    journal.keep_evidence({ID: Evidence(1.0, 2.0, averages={"cpu": math.inf}), other: good}, ())
     assert journal.evidence() == {other: good}
+
+
+def test_pins_of_both_sides_and_what_was_announced(journal: SqlJournal, tmp_path: Path) -> None:
+    mine = Pin(str(ID), 0, False, "alice", 1.0, "thesis")
+    theirs = replace(mine, admin=True, by="olga")
+    for pin in (mine, theirs, replace(mine, reason="again"), replace(mine, restarts=1)):
+        journal.pin(pin)
+    journal.unpin(replace(mine, restarts=1))
+    again = reopened(tmp_path)
+    assert sorted(again.pins(), key=lambda pin: pin.admin) == [
+        replace(mine, reason="again"),
+        theirs,
+    ]
+    said = Announced(str(ID), 5.0, 100.0, 10.0, 1, ("mail",))
+    journal.announce(said)
+    journal.announce(replace(said, times=2))
+    assert again.announced() == {str(ID): replace(said, times=2)}
+
+
+def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:
+    one, two = replace(ID, job_id=8), replace(ID, job_id=9)
+    journal.keep_evidence({ID: Evidence(1.0, 2.0), one: Evidence(1.0, 3.0)}, ())
+    journal.keep_evidence({one: Evidence(1.0, 4.0), two: Evidence(1.0, 5.0)}, {ID})
+    assert journal.evidence() == {one: Evidence(1.0, 4.0), two: Evidence(1.0, 5.0)}
+    journal.keep_evidence({}, ())
+    assert len(journal.evidence()) == 2
+    journal.open_session(session(one), event())
+    journal.trim(0.0)
+    assert journal.evidence() == {one: Evidence(1.0, 4.0)}  # of a session that lives

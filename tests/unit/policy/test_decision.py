@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
@@ -82,15 +83,29 @@ def test_limits(load: Load, word: str) -> None:
     assert (word in said) if word else said == ""
 
 
+def each(owners: int, first: int = 1) -> dict[Hashable, int]:
+    """One case of so many owners."""
+    return dict.fromkeys(range(first, first + owners), 1)
+
+
 @pytest.mark.parametrize(
     ("tally", "word"),
     [
-        (Tally(hibernated=7, failed=3), "brake_failures"),
-        (Tally(hibernated=8, failed=2), ""),
-        (Tally(hibernated=0, failed=9), ""),
-        (Tally(ran_out=4, kept=6), "brake_keeps"),
-        (Tally(ran_out=5, kept=5), ""),
-        (Tally(kept=9), ""),
+        (Tally(hibernated=each(7, 4), failed=each(3)), "brake_failures"),
+        (Tally(hibernated=each(8, 4), failed=each(2)), ""),
+        (Tally(failed=each(9)), ""),
+        (Tally(ran_out=each(4, 7), kept=each(6)), "brake_keeps"),
+        (Tally(ran_out=each(5, 6), kept=each(5)), ""),
+        (Tally(kept=each(9)), ""),
+        # Two owners with a hundred sessions, alone or among others.
+        (Tally(kept={1: 100, 2: 100}), ""),
+        (Tally(failed={1: 100, 2: 100}), ""),
+        (Tally(ran_out=each(4, 7), kept={1: 100, 2: 100, 3: 100}), ""),
+        (Tally(hibernated=each(13, 4), failed={1: 100, 2: 100, 3: 100}), ""),
+        # One that is kept now and then counts by how often.
+        (Tally(ran_out={1: 9, 2: 9, 3: 9}, kept={1: 1, 2: 1, 3: 1}), ""),
+        (Tally(kept=each(4), ran_out={1: 1, 2: 1, 3: 1, 4: 8}), ""),
+        (Tally(kept={1: 9, 2: 9, 3: 9}, ran_out={1: 1, 2: 1, 3: 1}), "27 of 30 warnings"),
     ],
 )
 def test_the_brake(tally: Tally, word: str) -> None:
@@ -102,7 +117,7 @@ def test_history_counts_only_what_policy_began() -> None:
     history = History()
 
     def add(at: float, kind: Fact, before: State, session: str) -> None:
-        history.add(Event(at, kind.value, "", session, before=before.value))
+        history.add(Event(at, kind.value, "", session, uid=ord(session), before=before.value))
 
     add(1, Fact.DEADLINE_PASSED, State.WARNED, "a")
     add(2, Fact.CHECKPOINT_COMMITTED, State.HIBERNATING, "a")
@@ -112,8 +127,11 @@ def test_history_counts_only_what_policy_began() -> None:
     add(6, Fact.DUMP_FAILED, State.HIBERNATING, "c")
     add(7, Fact.ACTIVITY_SEEN, State.WARNED, "d")
     add(8, Fact.ACTIVITY_SEEN, State.IDLE, "e")
-    assert history.counts(0) == {"hibernated": 1, "failed": 1, "ran_out": 2, "kept": 1}
-    assert history.counts(6) == {"hibernated": 0, "failed": 1, "ran_out": 0, "kept": 1}
+    a, c, d = map(ord, "acd")
+    assert history.counts(0) == {
+        "hibernated": {a: 1}, "failed": {c: 1}, "ran_out": {a: 1, c: 1}, "kept": {d: 1}
+    }  # fmt: skip
+    assert history.counts(6) == {"hibernated": {}, "failed": {c: 1}, "ran_out": {}, "kept": {d: 1}}
     assert history.begun(2) == 1
 
 

@@ -20,7 +20,7 @@ DETAIL = [
     "ExcNodes", "BatchFlag", "Requeue", "NumNodes", "HetJobID", "STDOUT", "STDERR", "WorkDir",
     "Comment", "admin_comment",
 ]  # fmt: skip
-NODE = ["NodeList", "StateComplete", "Partition"]
+NODE = ["NodeList", "StateComplete", "Partition", "NodeAddr", "NodeHost"]
 EVERY = ("squeue", "-a", "-h", "-t", "all")
 HELD = "asleep,held by an operator"
 ENVIRONMENT = {

@@ -139,3 +139,4 @@ def test_nodes(said: dict[str, Any]) -> None:
         ("n2", ("gpu", "main")),
     ]
     assert all(node.usable for node in nodes)
+    assert [node.hosts for node in nodes] == [("n1",), ("n2",)]

@@ -18,15 +18,16 @@ class StandInMunged:
 
 @dataclass
 class StandInMunge:
-    """`uid` is whom this process runs as, as munged would see it."""
+    """`uid` is whom this process runs as, as munged would see it, `host` its host's address."""
 
     munged: StandInMunged
     uid: int = field(default_factory=os.getuid)
+    host: str = ""
 
     def encode(self, payload: bytes) -> str:
         self._up()
         credential = f"MUNGE:{len(self.munged.made)}:"
-        self.munged.made[credential] = Decoded(payload, self.uid, self.uid)
+        self.munged.made[credential] = Decoded(payload, self.uid, self.uid, self.host)
         return credential
 
     def decode(self, credential: str) -> Decoded:

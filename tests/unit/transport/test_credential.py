@@ -24,8 +24,8 @@ def claim(**change: object) -> c.RequestClaim:
 
 def test_a_request_comes_through_with_its_caller(munge: StandInMunge) -> None:
     made = claim()
-    found, uid = c.open_request(munge, c.SCHEME + c.seal(munge, made))
-    assert (found, uid) == (made, 2001)
+    found, by = c.open_request(munge, c.SCHEME + c.seal(munge, made))
+    assert (found, by.uid) == (made, 2001)
     c.check_request(found, **REQUEST)  # type: ignore[arg-type]
     assert claim().nonce != claim().nonce
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """hibernate and restore against the bare tool, in one run: same tree, same disk, alternated.
 
 Per size and repetition: `criu dump` + fsync (the tree runs on), `reclaim hibernate`, `criu restore`
@@ -13,20 +12,13 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "cluster"))
+from tests.bench.lab import IMAGES, LAB, NAME, PYTHON, BenchLab
+from tests.cluster.notebook import TOKEN, Notebook
 
-from notebook import TOKEN, Notebook
-
-LAB = HERE.parent / "cluster" / "lab"
-NAME = os.environ.get("RECLAIM_BENCH_LAB", "bench")
 SIZES = [int(s) for s in os.environ.get("RECLAIM_BENCH_SIZES", "256,1024,4096").split(",")]
 REPEATS = int(os.environ.get("RECLAIM_BENCH_REPEATS", "5"))
-PYTHON = "/opt/slurm-reclaim/bin/python3"
 FILL = """
 import numpy as np
 rng = np.random.default_rng(1)
@@ -34,27 +26,7 @@ blocks = [rng.integers(0, 2**63, 8 << 20) for _ in range({mib} // 64)]
 """
 
 
-class Bench:
-    def exec(
-        self, node: str, *command: str, user: str = "root", stdin: str = "", check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [str(LAB), "--name", NAME, "exec", node, "--user", user, "--", *command],
-            input=stdin, text=True, capture_output=True, check=False,
-        )  # fmt: skip
-        if check and done.returncode:
-            raise SystemExit(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
-        return done
-
-    def put(self, name: str) -> str:
-        path = f"/shared/inside/{name}"
-        self.exec("ctl", "sh", "-c", f"cat > {path}", stdin=(HERE / name).read_text())
-        return path
-
-    def events(self, book: Notebook, kind: str) -> dict:
-        said = self.exec("ctl", "reclaim", "events", str(book.job), "--json").stdout
-        return [e for e in json.loads(said)["events"] if e["kind"] == kind][-1]
-
+class Bench(BenchLab):
     def size(self, mib: int) -> list[tuple[float, float, float, float]]:
         book = Notebook.start(self, f"--mem={mib + 1000}M", "--reclaim=on")
         try:
@@ -69,22 +41,13 @@ class Bench:
         finally:
             book.cancel()
 
-    def bare_dump(self, book: Notebook) -> float:
-        done = self.exec(
-            book.node, PYTHON, self.inside, "dump", str(book.job), "/shared/bench/images"
-        )
-        return json.loads(done.stdout)["seconds"]
-
     def repetition(self, book: Notebook, number: int) -> tuple[float, float, float, float]:
         """Seconds: bare dump, hibernate, bare restore, restore."""
         node = book.node
-        self.exec("ctl", "mkdir", "-p", "/shared/bench")
-        bare_dump = self.bare_dump(book)
+        bare_dump = self.bare_dump(node, book.job)["seconds"]
         book.hibernate()
-        hibernate = self.events(book, "checkpoint-committed")["details"]["seconds"]
-        done = self.exec(
-            node, PYTHON, self.inside, "restore", str(book.job), "/shared/bench/images"
-        )
+        hibernate = self.events(book.job, "checkpoint-committed")["details"]["seconds"]
+        done = self.exec(node, PYTHON, self.inside, "restore", str(book.job), IMAGES)
         bare_restore = json.loads(done.stdout)["seconds"]
         waiting = subprocess.Popen(
             [str(LAB), "--name", NAME, "exec", "ctl", "--", "/opt/jupyter/bin/python", self.first,
@@ -93,12 +56,12 @@ class Bench:
         )  # fmt: skip
         book.restore()
         answered = float(waiting.communicate(timeout=300)[0])
-        restored = self.events(book, "session-restored")
-        self.exec("ctl", "rm", "-rf", "/shared/bench/images")
+        restored = self.events(book.job, "session-restored")
+        self.exec("ctl", "rm", "-rf", IMAGES)
         return bare_dump, hibernate, bare_restore, answered - restored["details"]["began"]
 
     def run(self) -> None:
-        subprocess.run([str(LAB), "--name", NAME, "up", "--nodes", "1"], check=True)
+        self.up()
         print(
             f"{REPEATS} repetitions, medians; {os.cpu_count()} cores, kernel {os.uname().release}"
         )

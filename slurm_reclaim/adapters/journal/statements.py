@@ -1,0 +1,48 @@
+"""The journal's statements, made once: SQLAlchemy takes longer to make one than to run it."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from slurm_reclaim.adapters.journal.tables import events, evidence, intents, meta, sessions
+from slurm_reclaim.model.lifecycle import State
+
+# A bindparam() that is named like a column would be taken for that column's new value.
+EVERY_SESSION = select(sessions.c.body).order_by(sessions.c.id)
+LIVING_SESSIONS = EVERY_SESSION.where(sessions.c.state != State.ENDED.value)
+SESSION = select(sessions.c.body).where(sessions.c.id == bindparam("which"))
+SESSIONS_OF_JOB = select(sessions.c.body).where(sessions.c.job_id == bindparam("job"))
+STATE_OF_SESSION = select(sessions.c.state).where(sessions.c.id == bindparam("which"))
+ADD_SESSION = insert(sessions)
+CHANGE_SESSION = (
+    update(sessions)
+    .where(sessions.c.id == bindparam("which"))
+    .values({name: bindparam(name) for name in ("job_id", "uid", "state", "since", "body")})
+)
+
+ADD_EVENT = insert(events)
+TRIM_EVENTS = delete(events).where(events.c.at < bindparam("before"))
+
+ADD_INTENT = insert(intents)
+SETTLE_INTENT = (
+    update(intents)
+    .where(intents.c.number == bindparam("which"))
+    .values(outcome=bindparam("outcome"), settled=bindparam("settled"))
+)
+UNSETTLED_INTENTS = (
+    select(intents.c.number, intents.c.session, intents.c.what, intents.c.details)
+    .where(intents.c.outcome.is_(None))
+    .order_by(intents.c.number)
+)
+TRIM_INTENTS = delete(intents).where(intents.c.settled < bindparam("before"))
+
+REMEMBERED = select(meta.c.value).where(meta.c.name == bindparam("which"))
+REMEMBER = insert(meta)
+FORGET = delete(meta).where(meta.c.name == bindparam("which"))
+
+EVIDENCE = select(evidence)
+ADD_EVIDENCE = insert(evidence)
+TRIM_EVIDENCE = delete(evidence).where(
+    evidence.c.session.not_in(select(sessions.c.id).where(sessions.c.state != State.ENDED.value))
+)
+FORGET_EVIDENCE = delete(evidence).where(evidence.c.session == bindparam("which"))

@@ -1,0 +1,161 @@
+"""The files that a session has open or mapped, as the kernel shows them. No path is opened: what
+is behind a descriptor is reached through /proc, which leads to the file itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from slurm_reclaim.adapters.proc.tree import PROC, Process
+
+_DELETED = b" (deleted)"
+_O_PATH = 0o10000000
+_LOCK = re.compile(
+    rb"^lock:\t\d+: (FLOCK|POSIX|OFDLCK) +\S+ +(READ|WRITE) +\S+ \S+ (\d+) (\d+|EOF)$", re.M
+)
+_MOST_FLAGS = 4096  # bytes of an fdinfo: that of an epoll has a line for each file
+_MOST_MAPS = 16 << 20
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+
+@dataclass(slots=True)
+class Opened:
+    """`path` as the kernel has it, without its mark where it is `deleted`; `uses` are the letters
+    of model File, and `locks` its locks; `facts` of the file itself, None where it can't be told (a
+    server forgot it); `mapped_only`: no descriptor leads to it."""
+
+    holder: Process
+    path: bytes
+    deleted: bool
+    facts: os.stat_result | None
+    uses: set[str] = field(default_factory=set)
+    locks: set[str] = field(default_factory=set)
+    mapped_only: bool = True
+
+
+Key = tuple[bytes, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One descriptor or mapping that leads to a file."""
+
+    path: bytes
+    link: bytes
+    uses: set[str]
+    locks: set[str] = field(default_factory=set)
+    mapped: bool = False
+
+
+def files(tree: Iterable[Process]) -> list[Opened]:
+    """Each once, with all its uses: whatever has a path, devices and directories among them."""
+    found: dict[Key, Opened] = {}
+    for process in tree:
+        base = os.fsencode(f"{PROC}/{process.pid}")
+        for way in (*_descriptors(base), *_mapped(base)):
+            try:
+                facts = _facts(way.link)
+            except _GONE:
+                continue
+            key = (way.path, facts.st_dev, facts.st_ino) if facts is not None else (way.path, 0, 0)
+            known = found.get(key)
+            if known is None:
+                # The mark is believed: below a directory of a user root looks at no path.
+                name = way.path.removesuffix(_DELETED)
+                known = found[key] = Opened(process, name, name != way.path, facts)
+            known.uses |= way.uses
+            known.locks |= way.locks
+            known.mapped_only = known.mapped_only and way.mapped
+    return list(found.values())
+
+
+def _descriptors(base: bytes) -> Iterator[_Way]:
+    try:
+        numbers = os.listdir(base + b"/fd")
+    except _GONE:
+        return
+    for number in numbers:
+        with suppress(*_GONE):
+            link = base + b"/fd/" + number
+            path = os.readlink(link)
+            if path.startswith(b"/"):
+                flags, locks = _flags_and_locks(base + b"/fdinfo/" + number)
+                yield _Way(path, link, _uses(flags), locks)
+
+
+def _facts(link: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(link)
+    except _GONE:
+        raise
+    except OSError:
+        return None
+
+
+def _flags_and_locks(path: bytes) -> tuple[int, set[str]]:
+    """Those that CRIU waits for until it gets them again; a lease is none."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        text = os.read(fd, _MOST_FLAGS)
+    finally:
+        os.close(fd)
+    _, _, rest = text.partition(b"flags:\t")
+    locks = set()
+    for match in _LOCK.finditer(text):
+        kind, how, first, last = (word.decode() for word in match.groups())
+        locks.add(f"{'flock' if kind == 'FLOCK' else 'range'} {how.lower()} {first} {last}")
+    return int(rest.split(None, 1)[0], 8), locks
+
+
+def _uses(flags: int) -> set[str]:
+    if flags & _O_PATH:
+        return set()
+    return set(letters(flags))
+
+
+def letters(flags: int) -> str:
+    """Of open(2) flags, as model File has them."""
+    write = "a" if flags & os.O_APPEND else "w"
+    return {os.O_RDONLY: "r", os.O_WRONLY: write, os.O_RDWR: f"r{write}"}.get(
+        flags & os.O_ACCMODE, ""
+    )
+
+
+def _mapped(base: bytes) -> Iterator[_Way]:
+    """One mapping of each file: all of one are alike but for what may be done with them."""
+    try:
+        with open(base + b"/maps", "rb") as file:
+            text = file.read(_MOST_MAPS)
+    except (*_GONE, PermissionError):
+        return
+    found: dict[tuple[bytes, bytes], tuple[bytes, set[str]]] = {}
+    for line in text.split(b"\n"):
+        words = line.split(None, 5)
+        if len(words) < 6 or words[4] == b"0" or not words[5].startswith(b"/"):
+            continue
+        known = found.setdefault((words[3], words[4]), (words[0], {"m"}))[1]
+        rights = words[1]
+        known |= {"x"} if rights[2:3] == b"x" else set()
+        known |= {"r", "w"} if rights[3:4] == b"s" and rights[1:2] == b"w" else {"r"}
+    for name, uses in found.values():
+        # maps has line ends in names as \012, map_files has them as they are
+        start, _, end = name.partition(b"-")
+        name = b"%x-%x" % (int(start, 16), int(end, 16))
+        with suppress(*_GONE):
+            link = base + b"/map_files/" + name
+            path = os.readlink(link)
+            if path.startswith(b"/") and not _of_no_file_system(path):
+                yield _Way(path, link, uses, mapped=True)
+
+
+def _of_no_file_system(path: bytes) -> bool:
+    """Shared anonymous memory, memfds and System V memory are files inside the kernel only."""
+    return path.startswith((b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage"))
+
+
+def regular(facts: os.stat_result | None) -> bool:
+    return facts is not None and stat.S_ISREG(facts.st_mode)

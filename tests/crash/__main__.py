@@ -1,0 +1,74 @@
+"""python -m tests.crash: the crash matrix on a lab of its own. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.crash import points, world
+from tests.crash.lane import Tried
+from tests.crash.matrix import Matrix, count_calls
+from tests.crash.rig import Rig
+
+EACH_EVENT = 4  # moments at which each of the world's events is tried, for each verb
+
+
+def main() -> int:
+    options = _options()
+    rig = Rig(options.lab)
+    rig.lab("up", "--nodes", str(options.nodes))
+    try:
+        rig.install()
+        matrix = Matrix(rig, _tell, options.minutes)
+        chosen = _choose(options, matrix)
+        print(f"seed {options.seed}: {len(chosen)} points", flush=True)
+        began = time.monotonic()
+        matrix.run(chosen)
+        print(matrix.table())
+        print(f"{time.monotonic() - began:.0f} s")
+        if options.results:
+            matrix.write(options.results)
+    finally:
+        rig.uninstall()
+        if not options.keep:
+            rig.lab("down", "--purge")
+    return 1 if matrix.lost() else 0
+
+
+def _choose(options: argparse.Namespace, matrix: Matrix) -> list[points.Point]:
+    counts = count_calls(matrix.lanes[0])
+    for (program, verb), kinds in counts.items():
+        print(f"{program} makes {len(kinds)} calls in a {verb}", flush=True)
+    found = list(points.every(counts, options.seed, options.ptrace))
+    if not options.ptrace:
+        found += points.around(counts, world.EVENTS, EACH_EVENT)
+    if options.only:
+        found = [p for p in found if all(word in str(p) for word in options.only)]
+    return points.sample(found, options.seed)[: options.points or None]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--lab", default="crash", help="name of the lab; brought up and down")
+    parser.add_argument("--keep", action="store_true", help="leave the lab up")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--points", type=int, default=0, help="at most so many; 0: all")
+    parser.add_argument("--minutes", type=float, default=0, help="begin none after so long")
+    parser.add_argument("--seed", type=int, default=0, help="which points, and their order")
+    parser.add_argument("--only", nargs="*", default=[], help="points whose line has these words")
+    parser.add_argument("--ptrace", action="store_true", help="CRIU's ptrace calls, no others")
+    parser.add_argument("--results", type=Path, help="a line of JSON for each point")
+    return parser.parse_args()
+
+
+def _tell(tried: Tried) -> None:
+    outcome = tried.outcome or "not reached"
+    print(f"{outcome:12} {tried.seconds:5.1f} s  {tried.point}  [{tried.call}]", flush=True)
+    if tried.note:
+        print("    " + tried.note.replace("\n", "\n    "), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

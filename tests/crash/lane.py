@@ -1,0 +1,182 @@
+"""One session on one node that is taken through points, one after the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tests.crash import world
+from tests.crash.control import Action, Control
+from tests.crash.points import ON_CTL, Point
+from tests.crash.rig import Rig
+from tests.crash.session import RESTING, Ticker, Violation
+
+BEFORE = {"hibernate": "ACTIVE", "restore": "HIBERNATED"}
+AFTER = {"hibernate": "HIBERNATED", "restore": "ACTIVE"}
+STOPPED = 2.0  # seconds for which a stopped program stands still
+MENDED = 6.0  # seconds after which a fault that lasts is over
+
+
+@dataclass
+class Tried:
+    """`outcome`: alive, restorable, ended (by the event itself), lost, or "" where the call was
+    never made."""
+
+    point: Point
+    outcome: str
+    call: str = ""
+    note: str = ""
+    seconds: float = 0.0
+    node: str = ""
+
+
+class Lane:
+    def __init__(self, rig: Rig, node: str) -> None:
+        self.rig, self.node = rig, node
+        self.ticker = Ticker(rig, node)
+        self.state = ""
+
+    def control(self, program: str) -> Control:
+        return self.rig.control(program, "ctl" if program in ON_CTL else self.node)
+
+    # -- without a fault ----------------------------------------------------------------------
+
+    def ready(self, verb: str) -> None:
+        """Bring the session to where `verb` can be asked; it has a checkpoint, an old one at
+        least."""
+        if not self.state:
+            self.ticker.start()
+            self.state = "ACTIVE"
+            self.clean("hibernate")
+        if self.state != BEFORE[verb]:
+            self.clean("restore" if self.state == "HIBERNATED" else "hibernate")
+
+    def clean(self, verb: str, *, by_command: bool = False) -> None:
+        """`verb` without a fault. Whatever came before: this must work, at once or when agents
+        and nodes are back."""
+        ask = self.ticker.command if by_command else self.ticker.request
+        deadline = time.monotonic() + 120
+        while True:
+            why = ask(verb)
+            self.state = self.ticker.settled()
+            if self.state == AFTER[verb]:
+                break
+            if self.state in ("FAILED", "ENDED") or time.monotonic() > deadline:
+                raise Violation(f"S1: no {verb} any more: {self.state}, {why or self._reason()}")
+            time.sleep(0.5)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """See that the session is what the controller takes it for."""
+        self.state = self.ticker.agreed(self.state)
+        if self.state == "ACTIVE" and not self.ticker.goes_on():
+            self.state = "HIBERNATED"
+        if self.state == "ACTIVE":
+            self.ticker.check_running()
+        elif self.state == "HIBERNATED":
+            self.ticker.check_held()
+        else:
+            raise Violation(f"S1: {self.state or 'unknown'}: {self._reason()}")
+
+    def _reason(self) -> str:
+        shown = self.ticker.shown()
+        return str(shown.get("reason", shown))
+
+    # -- with one -----------------------------------------------------------------------------
+
+    def try_point(self, point: Point) -> Tried:
+        began = time.monotonic()
+        tried = Tried(point, "", node=self.node)
+        try:
+            self.ready(point.verb)
+            self._provoke(point, tried)
+            if tried.outcome == "ended":
+                self.ticker.gone()
+                world.check_node(self.rig, self.node)
+                self.start_over()
+            else:
+                self._judge(point, tried)
+        except (Violation, TimeoutError) as error:
+            tried.outcome, tried.note = "lost", str(error)
+            tried.note += "\n" + self._story()
+            self.rig.disarm()
+            world.boot_if_off(self.rig)
+            self.start_over()
+        tried.seconds = time.monotonic() - began
+        return tried
+
+    def _provoke(self, point: Point, tried: Tried) -> None:
+        control, fault = self.control(point.program), point.fault
+        control.arm(fault.action, point.number, fault.kinds, fault.length, fault.error)
+        try:
+            by_command = point.program == "reclaim"
+            ask = self.ticker.command if by_command else self.ticker.request
+            refused = ask(point.verb)
+            self._act(point, control, tried, refused)
+        finally:
+            tried.call = control.call(point.number)[1:] if control.hits else ""
+            control.disarm()
+
+    def _act(self, point: Point, control: Control, tried: Tried, refused: str) -> None:
+        """Until it has come to rest, or for as long as a fault lasts."""
+        deadline = time.monotonic() + (MENDED if point.fault.lasts else 20.0)
+        moved = False
+        while time.monotonic() < deadline:
+            if control.hits and point.fault.action is Action.STOP:
+                if point.event:
+                    tried.outcome = world.EVENTS[point.event](self.rig, self.ticker)
+                else:
+                    time.sleep(STOPPED)
+                self._go_on(point, control)
+                return
+            state = self.ticker.state()
+            moved = moved or state not in (BEFORE[point.verb], "?")
+            if state in RESTING and (moved or refused):
+                return
+            if control.hits and not point.fault.lasts and point.fault.action is not Action.STOP:
+                return
+            time.sleep(0.05)
+
+    def _go_on(self, point: Point, control: Control) -> None:
+        where = "ctl" if point.program in ON_CTL else self.node
+        control.disarm()
+        if not self.rig.node(where).init():
+            return
+        # CRIU knows its own number in the session's namespace only.
+        who = "pkill -CONT -x criu" if point.program == "criu" else f"kill -CONT {control.pid}"
+        self.rig.sh(where, who, check=False)
+
+    def _judge(self, point: Point, tried: Tried) -> None:
+        self.state = self.ticker.settled()
+        if self.state == "ENDED" and self._had_to_end(point):
+            tried.outcome = "ended"
+            self.start_over()
+            return
+        self.confirm()
+        world.check_node(self.rig, self.node)
+        if not tried.call:
+            return
+        tried.outcome = "alive" if self.state == "ACTIVE" else "restorable"
+        if point.verb == "restore" and self.state == "HIBERNATED":
+            self.clean("restore")  # the proof; what was hibernated is proved by the next restore
+
+    def _had_to_end(self, point: Point) -> bool:
+        """Its first process was killed, and there was no checkpoint of this run."""
+        if point.event not in world.ENDS or point.verb != "hibernate":
+            return False
+        kinds = [event["kind"] for event in self._events()]
+        asked = len(kinds) - 1 - kinds[::-1].index("hibernate-asked")
+        return "checkpoint-committed" not in kinds[asked:]
+
+    def start_over(self) -> None:
+        self.ticker.end()
+        self.state = ""
+
+    def _story(self) -> str:
+        """The last events of the session, for whoever looks into it."""
+        told = self._events()[-12:]
+        return "\n".join(f"  {e['at']:.2f} {e['kind']}: {e['reason']}" for e in told)
+
+    def _events(self) -> list[dict]:
+        said = self.rig.ask(f"GET /v1/events?job={self.ticker.job}")
+        return said if isinstance(said, list) else []

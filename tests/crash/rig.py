@@ -1,0 +1,209 @@
+"""A lab whose daemons and CRIU run under the library of faults, and are started again when they
+end, as systemd would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CLUSTER = HERE.parent / "cluster"
+sys.path.insert(0, str(CLUSTER))
+
+from reclaim_lab import daemons  # noqa: E402
+from reclaim_lab.cluster import Cluster  # noqa: E402
+from reclaim_lab.errors import LabError  # noqa: E402
+from reclaim_lab.node import Node  # noqa: E402
+
+from tests.crash.control import Control  # noqa: E402
+
+PLACE = "/shared/crash"  # the same file on all nodes and, under the lab's state, on this machine
+SLURM_CONF = "/etc/slurm/slurm.conf"
+DROP_IN = "/etc/slurm-reclaim/conf.d/zz-crash.toml"
+
+
+class Rig:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cluster = Cluster(name)
+        self.shared = self.cluster.places.shared
+        self.place = self.shared / "crash"
+        self.nodes = [node.name for node in self.cluster.nodes() if node.name != "ctl"]
+        self._controls: dict[str, Control] = {}
+        self._away: set[tuple[str, str]] = set()
+        self._stopping = threading.Event()
+        self._guard = threading.Thread(target=self._keep_up, daemon=True)
+        self._asker: Asker | None = None
+
+    # -- set up -------------------------------------------------------------------------------
+
+    def lab(self, *words: str) -> str:
+        argv = [str(CLUSTER / "lab"), "--name", self.name, *words]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            raise LabError(f"lab {' '.join(words)}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def install(self) -> None:
+        self.place.mkdir(exist_ok=True)
+        build = ["make", "-s", "-C", str(HERE), f"BUILD={self.place}"]
+        subprocess.run(build, check=True)
+        for source in (HERE / "inside").iterdir():
+            (self.place / source.name).write_bytes(source.read_bytes())
+            (self.place / source.name).chmod(0o644)
+        lines = "".join(f"PartitionName=of-{name} Nodes={name}\n" for name in self.nodes)
+        for name in ("ctl", *self.nodes):
+            self.sh(name, f"grep -q of-n1 {SLURM_CONF} || printf '{lines}' >>{SLURM_CONF}")
+        self.sh("ctl", "scontrol reconfigure")
+        for name in ("ctl", *self.nodes):
+            self._install_on(name)
+        self._guard.start()
+
+    def _install_on(self, name: str) -> None:
+        daemon = "reclaimd" if name == "ctl" else "reclaim-agent"
+        self.control(daemon, name).disarm()
+        self.control("criu", name).disarm()
+        self.control("reclaim", "ctl").disarm()
+        preload = f"LD_PRELOAD={PLACE}/faults.so"
+        line = f"Environment={preload} FAULTS={PLACE}/{daemon}-{name}"
+        unit = f"/etc/systemd/system/{daemon}.service"
+        script = f"""set -eu
+        grep -q LD_PRELOAD {unit} || sed -i 's|^\\[Service\\]$|&\\n{line}|' {unit}
+        mkdir -p /opt/crash
+        printf '#!/bin/sh\\n{preload} FAULTS={PLACE}/criu-{name} exec /usr/sbin/criu "$@"\\n' \\
+            >/opt/crash/criu
+        chmod 755 /opt/crash/criu
+        printf '[agent]\\ncriu = "/opt/crash/criu"\\n' >{DROP_IN}
+        """
+        self.sh(name, script)
+        node = self.node(name)
+        daemons.stop(node, daemons.by_name(daemon))
+        daemons.start(node, daemons.by_name(daemon))
+
+    def uninstall(self) -> None:
+        self._stopping.set()
+        if self._asker:
+            self._asker.close()
+        for name in ("ctl", *self.nodes):
+            if not self.node(name).init():
+                continue
+            daemon = "reclaimd" if name == "ctl" else "reclaim-agent"
+            unit = f"/etc/systemd/system/{daemon}.service"
+            self.sh(name, f"rm -f {DROP_IN}; sed -i /LD_PRELOAD/d {unit}")
+            self.sh(name, f"sed -i /^PartitionName=of-/d {SLURM_CONF}")
+            node = self.node(name)
+            daemons.stop(node, daemons.by_name(daemon), signal.SIGKILL)
+            daemons.start(node, daemons.by_name(daemon))
+        self.sh("ctl", "scontrol reconfigure", check=False)
+
+    def control(self, program: str, node: str) -> Control:
+        key = f"{program}-{node}"
+        if key not in self._controls:
+            self._controls[key] = Control(self.place / key)
+        return self._controls[key]
+
+    def disarm(self) -> None:
+        for control in self._controls.values():
+            control.disarm()
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node:
+        return self.cluster.node(name)
+
+    def sh(self, name: str, script: str, user: str = "root", check: bool = True) -> str:
+        """What a shell on the node prints."""
+        done = subprocess.run(
+            self.node(name).entering(["sh", "-c", script], user=user),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise LabError(f"{name}: {script!r} exited {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def ask(self, line: str) -> Any:
+        """reclaimd's answer; {"error": ...} where there is none."""
+        if self._asker is None:
+            self._asker = Asker(self)
+        return self._asker.ask(line)
+
+    # -- systemd's part -----------------------------------------------------------------------
+
+    def _keep_up(self) -> None:
+        while not self._stopping.wait(0.1):
+            for name, daemon in self._should_run():
+                if (name, daemon) in self._away:
+                    continue
+                try:
+                    node = self.node(name)
+                    if node.init() and not daemons.pid_of(node, daemons.by_name(daemon)):
+                        daemons.start(node, daemons.by_name(daemon))
+                except (LabError, OSError):
+                    continue  # next time
+
+    def _should_run(self) -> list[tuple[str, str]]:
+        return [("ctl", "reclaimd"), *((name, "reclaim-agent") for name in self.nodes)]
+
+    def away(self, name: str, daemon: str, away: bool) -> None:
+        """Whether the daemon is left alone while it is down."""
+        (self._away.add if away else self._away.discard)((name, daemon))
+
+    def stop(self, name: str, daemon: str, how: int = 9) -> None:
+        """It stays away until `start`."""
+        self.away(name, daemon, True)
+        pid = daemons.pid_of(self.node(name), daemons.by_name(daemon))
+        if pid is not None:
+            self.sh(name, f"kill -{how} {pid}", check=False)
+
+    def start(self, name: str, daemon: str) -> None:
+        for attempt in range(5):
+            try:
+                daemons.start(self.node(name), daemons.by_name(daemon))
+                break
+            except LabError:
+                if attempt == 4:
+                    raise
+                time.sleep(1)
+        self.away(name, daemon, False)
+
+
+class Asker:
+    """inside/asker.py on ctl, as root."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        argv = ["/opt/slurm-reclaim/bin/python3", f"{PLACE}/asker.py"]
+        return subprocess.Popen(
+            self._rig.node("ctl").entering(argv),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, line: str) -> Any:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._start()
+            assert self._process.stdin
+            assert self._process.stdout
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+            said = self._process.stdout.readline()
+        return json.loads(said) if said else {"error": "the asker is gone"}
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+
+
+def lab_name() -> str:
+    return os.environ.get("RECLAIM_TEST_LAB", "test")

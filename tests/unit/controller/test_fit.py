@@ -1,0 +1,68 @@
+"""What stands in the way is known early; and files that their owner says may have changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.stages import requests
+from tests.unit.controller.stand import Stand
+from tests.unit.controller.world import World
+
+FILE = "/home/alice/data"
+
+
+async def test_an_accepted_file_reaches_the_node_and_clears_the_nodes(
+    world: World, stand: Stand
+) -> None:
+    for agent in world.agents.values():
+        agent.changed_file = FILE
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    failed = await stand.until(State.HIBERNATED)
+    assert f"{FILE} changed" in failed.reason
+    assert failed.bad_nodes == ("n1",)
+    asked = await requests.ask_restore(stand.desk, stand.alice, "7", (FILE,))
+    assert (asked.accepted, asked.bad_nodes) == ((FILE,), ())
+    back = await stand.until(State.ACTIVE)
+    # said of this sleep, not of the next
+    assert back.accepted == ()
+
+
+async def test_each_request_says_anew_what_may_have_changed(world: World, stand: Stand) -> None:
+    world.agents["n1"].changed_file = world.agents["n2"].changed_file = FILE
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await requests.ask_restore(stand.desk, stand.alice, "7", ("/other",))
+    await stand.until(State.HIBERNATED)
+    asked = await requests.ask_restore(stand.desk, stand.alice, "7")
+    assert asked.accepted == ()
+    # while it waits for a node, it can still be said
+    asked = await requests.ask_restore(stand.desk, stand.alice, "7", (FILE,))
+    assert asked.state is State.QUEUED
+    assert asked.accepted == (FILE,)
+    await stand.until(State.ACTIVE)
+
+
+@pytest.mark.parametrize("accept", [("data",), ("",), ("/x",) * 1001], ids=["relative", "", "many"])
+async def test_paths_that_are_none(stand: Stand, accept: tuple[str, ...]) -> None:
+    with pytest.raises(BadRequest):
+        await requests.ask_restore(stand.desk, stand.alice, "7", accept)
+
+
+async def test_blockers_are_known_long_before_a_warning(world: World, stand: Stand) -> None:
+    agent = world.agents["n1"]
+    agent.blockers = (Blocker("traced", "python (310) is traced", "detach"),)
+    await stand.turn()
+    assert stand.session().blockers == ()  # type: ignore[union-attr]
+    agent.looked = world.time
+    await stand.turns(3)
+    assert stand.session().blockers == ("traced: python (310) is traced",)  # type: ignore[union-attr]
+    agent.blockers = ()
+    await stand.turn()
+    assert stand.session().blockers == ()  # type: ignore[union-attr]
+    kinds = [event.kind for event in stand.journal.events(job_id=7)]
+    assert kinds.count("not-hibernatable") == kinds.count("hibernatable") == 1
