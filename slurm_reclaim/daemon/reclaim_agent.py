@@ -106,6 +106,12 @@ def tell_plugin(config: Config, cluster: str) -> None:
     write_durably(state / "plugin.conf", text.encode())
 
 
+def directory_store(config: Config, cluster: str, work: Path, keys: KeyFile) -> DirectoryStore:
+    settings, place = config.store, Path(config.store.path)
+    seal = Seal(keys, place)
+    return DirectoryStore(place, cluster, work, seal, settings.min_free, encrypt=settings.encrypt)
+
+
 def remote_store(config: Config, directory: DirectoryStore, work: Path) -> RemoteStore | None:
     """The store with its remote place, where one is configured. Raises ConfigError,
     StoreUnavailable; no word goes out yet."""
@@ -132,15 +138,8 @@ async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
-    keys, place = KeyFile(Path(config.store.keys)), Path(config.store.path)
-    directory = DirectoryStore(
-        place,
-        cluster,
-        state / "work",
-        Seal(keys, place),
-        config.store.min_free,
-        encrypt=config.store.encrypt,
-    )
+    keys = KeyFile(Path(config.store.keys))
+    directory = directory_store(config, cluster, state / "work", keys)
     remote = await asyncio.to_thread(remote_store, config, directory, state / "work")
     store: AnyStore = directory if remote is None else remote
     tell_plugin(config, cluster)
