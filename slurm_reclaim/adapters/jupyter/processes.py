@@ -125,6 +125,8 @@ class Finder:
     _looked: float = float("-inf")
     _found: Found = field(default_factory=Found)
     _listed: list[str] | None = None  # at the last look that has ended
+    # new at the last look: perhaps a shell's child that had yet to start its program
+    _recent: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         # Root's own mount of the session's PID namespace: no user can put another in its place.
@@ -137,7 +139,8 @@ class Finder:
             listed = os.listdir(self.proc)
         except OSError:
             return None
-        return self._found if listed == self._listed and now - self._looked < RESCAN else None
+        same = listed == self._listed and not self._recent
+        return self._found if same and now - self._looked < RESCAN else None
 
     def look(self, now: float) -> Found:
         """`now`: monotonic seconds. OSError where the session is gone."""
@@ -146,14 +149,16 @@ class Finder:
         pids = set(itertools.islice(numbers, MOST_PROCESSES))
         pids.discard(1)  # reclaim-init
         anew = now - self._looked >= RESCAN
-        if not anew and pids == self._kinds.keys():
+        if not anew and not self._recent and pids == self._kinds.keys():
             self._listed = listed
             return self._found
         for pid in self._kinds.keys() - pids:
             del self._kinds[pid]
-        for pid in sorted(pids if anew else pids - self._kinds.keys()):
+        new = pids - self._kinds.keys()
+        for pid in sorted(pids if anew else new | self._recent & pids):
             words = self._words(pid)
             self._kinds[pid] = words if is_server(words) or is_kernel(words) else None
+        self._recent = new
         if anew:
             self._looked = now
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})

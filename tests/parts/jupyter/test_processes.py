@@ -96,10 +96,26 @@ def test_a_process_that_execs_is_seen_in_time(
     script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
     session.run("sh", str(script))
     time.sleep(0.5)
-    assert session.read() is None
+    assert [session.read(), session.read()] == [None, None]
     go.write_text("x\n")
     time.sleep(0.5)
     monkeypatch.setattr(processes, "RESCAN", 0.0)
+    reading = session.read()
+    assert reading is not None
+    assert ALONE in reading.what
+
+
+def test_a_process_that_execs_soon_is_seen_with_the_next_look(session: Session) -> None:
+    go = session.home / "go"
+    subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
+    script = session.home / "script"
+    script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
+    assert session.read() is None
+    session.run("sh", str(script))
+    time.sleep(0.5)
+    assert session.read() is None
+    go.write_text("x\n")
+    time.sleep(0.5)
     reading = session.read()
     assert reading is not None
     assert ALONE in reading.what
