@@ -224,6 +224,7 @@ def test_a_file_system_that_is_not_mounted_is_named(lab, opener):
             job.reclaim("hibernate")
         for node in ("n1", "n2"):
             lab.exec(node, "umount", "/data")
+        time.sleep(6)  # three reports: before, a restore would be tried on what they said last
         done = lab.wait(
             "no node that fits",
             lambda: (d := job.reclaim("restore", "--no-wait", check=False)).returncode == 20 and d,

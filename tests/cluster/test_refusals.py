@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cluster.sessions import Counter
@@ -71,8 +73,10 @@ def test_someone_elses_job(lab, job):
         code, text = said(lab, verb, str(job.job), user="bob")
         assert code in REFUSED, verb
         assert "alice" not in text, "nothing of another's session is told"
-    assert str(job.job) not in lab.out("ctl", "reclaim", "list", user="bob")
-    assert str(job.job) not in lab.out("ctl", "reclaim", "events", "--json", user="bob")
+    listed = json.loads(lab.out("ctl", "reclaim", "list", "--json", user="bob"))["sessions"]
+    told = json.loads(lab.out("ctl", "reclaim", "events", "--json", user="bob"))["events"]
+    assert all(row["user"] == "bob" for row in listed)
+    assert all(event["job_id"] != job.job for event in told)
     assert job.counts_on().pid == before.pid
     assert job.state == "RUNNING"
 
