@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ FLAGS = [
     "--disable-sync", "--window-size=1000,700", "--remote-debugging-pipe",
 ]  # fmt: skip
 CONTROL, SHIFT = 2, 8
+ANSWERED = 120.0  # seconds within which the browser answers
 
 
 class Browser:
@@ -53,34 +55,48 @@ class Browser:
         )
         os.close(there_read)
         os.close(there_write)
-        self._in, self._out = os.fdopen(here_read, "rb"), os.fdopen(here_write, "wb")
+        self._in, self._out, self._buffer = here_read, here_write, b""
         self._number, self._session = 0, ""
         pages = self._call("Target.getTargets")["targetInfos"]
         page = next(each["targetId"] for each in pages if each["type"] == "page")
         attached = self._call("Target.attachToTarget", targetId=page, flatten=True)
         self._session = attached["sessionId"]
+        self._call("Page.enable")  # so that its dialogs are told
         self._call("Page.navigate", url=url)
 
     def _call(self, method: str, **parameters: object) -> dict:
+        number = self._send(method, parameters)
+        deadline = time.monotonic() + ANSWERED
+        while True:
+            said = self._next(deadline, method)
+            if said.get("method") == "Page.javascriptDialogOpening":
+                # "Leave site?", while a terminal is there.
+                self._send("Page.handleJavaScriptDialog", {"accept": True})
+            if said.get("id") == number:
+                if "error" in said:
+                    raise RuntimeError(f"{method}: {said['error']}")
+                return said["result"]
+
+    def _send(self, method: str, parameters: dict) -> int:
         self._number += 1
         asked = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             asked["sessionId"] = self._session
-        self._out.write(json.dumps(asked).encode() + b"\0")
-        self._out.flush()
-        buffer = b""
-        while True:
-            byte = self._in.read(1)
-            if not byte:
+        os.write(self._out, json.dumps(asked).encode() + b"\0")
+        return self._number
+
+    def _next(self, deadline: float, waiting_for: str) -> dict:
+        """An answer or an event."""
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RuntimeError(f"the browser does not answer {waiting_for}")
+            more = os.read(self._in, 1 << 16)
+            if not more:
                 raise RuntimeError("the browser has ended")
-            if byte != b"\0":
-                buffer += byte
-                continue
-            said, buffer = json.loads(buffer), b""
-            if said.get("id") == self._number:
-                if "error" in said:
-                    raise RuntimeError(f"{method}: {said['error']}")
-                return said["result"]
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(line)
 
     def _value(self, expression: str) -> object:
         said = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
