@@ -35,6 +35,8 @@ _IDES = (
     (b"/rserver\0", "RStudio"),
     (b"/rsession\0", "RStudio"),
 )
+# VS Code's extension host: looks for new ports as long as a page is open.
+_SCANS = b"--type=extensionHost"
 
 
 class Processes:
@@ -112,13 +114,15 @@ PROCESSES = Processes()
 class Member:
     """A process of the job. `inside`: of the session itself (its PID namespace), not of another
     step; `parent` as at the first look; `tty` its controlling terminal's device number, 0 none;
-    `ide` the name of the remote IDE it belongs to, else empty."""
+    `ide` the name of the remote IDE it belongs to, else empty; `scans`: it reads of every process
+    for as long as somebody is connected."""
 
     pid: int
     inside: bool
     parent: int
     tty: int
     ide: str
+    scans: bool = False
 
 
 class Census:
@@ -199,7 +203,7 @@ class Census:
         except (OSError, ValueError, IndexError):
             return None
         ide = next((label for mark, label in _IDES if mark in line), "")
-        return Member(pid, inside, parent, tty, ide)
+        return Member(pid, inside, parent, tty, ide, bool(ide) and _SCANS in line)
 
 
 def stat(pid: int) -> tuple[bytes, list[bytes]]:

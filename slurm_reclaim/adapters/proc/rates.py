@@ -73,10 +73,12 @@ class _Counter:
 
 
 class Rates:
-    """Of the counter that `parse` finds in each process's /proc/PID/`name`."""
+    """Of the counter that `parse` finds in each process's /proc/PID/`name`. Of one that scans,
+    `spared` a second for each of the processes is not counted."""
 
-    def __init__(self, name: str, parse: Callable[[bytes], float]) -> None:
-        self._name, self._parse = name, parse
+    def __init__(self, name: str, parse: Callable[[bytes], float], *, spared: float = 0.0) -> None:
+        self._name, self._parse, self._spared = name, parse, spared
+        self._scanning: list[_Counter] = []
         self._counters: dict[int, _Counter] = {}
         self._turn: deque[_Counter] = deque()
         self._begun = False
@@ -114,6 +116,8 @@ class Rates:
         if not good:
             return None
         steady = sum([counter.rate for counter in self._counters.values()])
+        for counter in self._scanning:
+            steady -= min(counter.rate, self._spared * len(self._counters))
         return steady + (burst / seconds if seconds > 0 else 0.0)
 
     def _follow(self, members: Mapping[int, Member]) -> None:
@@ -126,6 +130,7 @@ class Rates:
         for pid in members.keys() - self._counters.keys():
             counter = self._counters[pid] = _Counter(members[pid], self._begun)
             self._turn.appendleft(counter)
+        self._scanning = [c for c in self._counters.values() if c.member.scans]
 
     def _next(self) -> _Counter | None:
         while self._turn:

@@ -144,7 +144,9 @@ class Browser:
             file.write(base64.b64decode(shot["data"]))
 
     def reload(self) -> None:
+        self._value("window.before = true")
         self._call("Page.reload")
+        self._wait("!window.before")
 
     def close(self) -> None:
         self._process.kill()

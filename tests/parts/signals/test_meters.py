@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -186,6 +187,29 @@ def test_remote_ides_are_named_and_not_counted(session):
     reading = meter.read()
     assert reading.what == "VS Code server connected is not use"
     assert reading.value < 0.05
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "step", "counts"),
+    [
+        ("/home/x/.vscode-server/bin/1/node", "--type=extensionHost", 1_000, False),
+        ("/home/x/.vscode-server/bin/1/node", "--type=extensionHost", 100_000, True),
+        ("/home/x/.vscode-server/bin/1/node", "--type=ptyHost", 1_000, True),
+        ("/home/x/mine/node", "--type=extensionHost", 1_000, True),
+    ],
+)
+def test_an_ides_search_for_ports_is_no_use_and_all_beyond_it_is(
+    session, program, kind, step, counts
+):
+    """Ten thousand bytes a second, or a million."""
+    one = session()
+    code = f"import time\nwhile 1: open('/dev/null', 'wb').write(bytes({step})); time.sleep(0.1)"
+    shell = f'exec -a {program} {sys.executable} -c "$0" {kind}'
+    one.run(f"subprocess.Popen(['bash', '-c', {shell!r}, {code!r}])")
+    time.sleep(1.0)
+    meter = Clocked(IoMeter(census_of(one)))
+    time.sleep(1.0)
+    assert (meter.read().value > 4096) == counts
 
 
 def test_who_serves_the_session_is_not_of_it(session):
