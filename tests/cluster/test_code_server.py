@@ -116,7 +116,16 @@ class Ide:
         words = ("pgrep", "-a", "-u", "alice", "-f", "^[^ ]*bash --init-file")
         return self.lab.exec("n1", *words, check=False).stdout
 
-    def says(self, command: str) -> str:
+    def says_again(self, command: str) -> str:
+        """As says, to a page that may yet have to find its server: typed again until heard."""
+        for _ in range(8):
+            try:
+                return self.says(command, 15)
+            except AssertionError:
+                continue
+        raise AssertionError(f"{command!r} was typed and not heard")
+
+    def says(self, command: str, patience: float = 60) -> str:
         """Types it; what it writes."""
         path = f"/shared/home/alice/ide-{time.time_ns()}"
         self.tab.do("type", text=f"{command} > {path}; mv {path} {path}.done")
@@ -126,7 +135,7 @@ class Ide:
                 (got := self.lab.exec("ctl", "cat", f"{path}.done", check=False)).returncode == 0
                 and got
             ),
-            60,
+            patience,
         )
         return done.stdout.strip()  # type: ignore[attr-defined]
 
@@ -244,7 +253,8 @@ def comes_back(ide: Ide) -> None:
 
 
 def test_hibernated_while_connected_and_back_with_its_terminal(ide: Ide) -> None:
-    """By its owner's wish, with the page open: it is loaded anew, and has the same terminal."""
+    """By its owner's wish, with the page open: it finds its server again by itself, and it has the
+    same terminal."""
     assert ide.says("x=42; echo $x") == "42"
     ide.tab.do("type", text=COUNT)
     shells = ide.shells()
@@ -253,10 +263,7 @@ def test_hibernated_while_connected_and_back_with_its_terminal(ide: Ide) -> None
     assert ide.shells() == ""
     comes_back(ide)
     assert len(ide.shells().splitlines()) == len(shells.splitlines())
-    ide.tab.do("reload")
-    ide.tab.do("found")
-    time.sleep(5)
-    assert ide.says("echo $x") == "42"
+    assert ide.says_again("echo $x") == "42"
 
 
 def test_warned_though_connected_and_hibernated_once_the_page_is_closed(ide: Ide) -> None:

@@ -2,8 +2,8 @@
 by its own debugging protocol over a pipe.
 
 Reads one JSON object a line and answers each with one: {"do": "terminal"} opens a terminal,
-{"do": "type", "text": ...} types a line into it, {"do": "screen", "path": ...} writes what is
-seen as PNG, {"do": "reload"} loads the page anew, {"do": "found"} waits for a terminal in it.
+{"do": "type", "text": ...} types a line into it, {"do": "screen", "path": ...} writes what is seen
+as PNG.
 """
 
 from __future__ import annotations
@@ -122,10 +122,6 @@ class Browser:
         self._key("`", "Backquote", 192, CONTROL | SHIFT)
         self._wait("!!document.querySelector('.terminal-wrapper .xterm-helper-textarea')")
 
-    def found(self) -> None:
-        """Its terminal is there again by itself."""
-        self._wait("!!document.querySelector('.terminal-wrapper .xterm-helper-textarea')")
-
     def type(self, text: str) -> None:
         self._value("document.querySelector('.xterm-helper-textarea').focus()")
         self._call("Input.insertText", text=text)
@@ -142,11 +138,6 @@ class Browser:
         shot = self._call("Page.captureScreenshot", format="png")
         with open(path, "wb") as file:
             file.write(base64.b64decode(shot["data"]))
-
-    def reload(self) -> None:
-        self._value("window.before = true")
-        self._call("Page.reload")
-        self._wait("!window.before")
 
     def close(self) -> None:
         self._process.kill()
