@@ -59,7 +59,8 @@ spank: venv
 # of its own what would be another's noise.
 cluster: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 \
+	    --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 
 # The last second before a hibernation, two hundred times.

@@ -216,6 +216,20 @@ def lab() -> Iterator[Lab]:
         yield cluster
 
 
+# Files that take minutes, the longest first: of two labs side by side none is to be left with such
+# a one when the other has nothing more to do.
+LONGEST = (
+    "test_failures", "test_jupyter", "test_idle", "spank/test_signals", "test_main_job",
+    "test_retention", "test_fit", "test_remote", "spank/test_start", "test_forgery", "test_crash",
+    "test_hibernate", "spank/test_missing", "test_notices",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {PROGRAM.parent / f"{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))  # stable
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
     """What failed tells the newest lines of the daemons' logs of the labs it used."""
