@@ -17,7 +17,6 @@ from slurm_reclaim.adapters.proc.tree import namespace
 from slurm_reclaim.errors import Unavailable
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
-
 # Bytes per second and process of the session that VS Code's extension host reads and writes while a
 # page is open: it looks through /proc for new ports. 6.4 KB/s were seen.
 _SCAN = 16 << 10
