@@ -241,8 +241,10 @@ class DirectoryStore:
             self._write_manifest(staged.folder, sealed)
             (staged.folder / new.path).rename(self._packs(session) / new.path)
             fsync_directory(self._packs(session))
-            publish.publish(staged.folder, self.checkpoint_dir(session, restarts))
             fsync_directory(self.base)
+            # Nothing that can fail comes after it: the caller would go on with a session that
+            # counts as saved.
+            publish.publish(staged.folder, self.checkpoint_dir(session, restarts))
         return manifest
 
     def _write_manifest(self, folder: Path, encoded: bytes) -> None:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from slurm_reclaim.adapters.store import publish
+from slurm_reclaim.adapters.store import directory, publish
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME
@@ -160,16 +160,23 @@ def test_a_commit_cut_off_between_two_names_leaves_the_old_one(shop, monkeypatch
     assert shop.get(0, "pages-1.img") == b"one"
 
 
-def test_a_commit_that_fails_at_its_last_step_leaves_the_old_one(shop, monkeypatch):
+@pytest.mark.parametrize("where", ["session", "cluster", "packs"])
+def test_a_commit_that_fails_at_its_last_step_leaves_the_old_one(shop, monkeypatch, where):
     shop.put(0, {"pages-1.img": b"one"})
+    folder = {
+        "session": shop.store.session_dir(ID),
+        "cluster": shop.store.base,
+        "packs": shop.store._packs(ID),
+    }[where]
     real = publish.fsync_directory
 
     def failing(path):
-        if path == shop.store.session_dir(ID):
+        if path == folder:
             raise OSError(5, "Input/output error")
         real(path)
 
     monkeypatch.setattr(publish, "fsync_directory", failing)
+    monkeypatch.setattr(directory, "fsync_directory", failing)
     with pytest.raises(StoreUnavailable):
         shop.put(0, {"pages-1.img": b"two"})
     monkeypatch.undo()
