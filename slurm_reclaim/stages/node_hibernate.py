@@ -98,8 +98,8 @@ def _save_tree(
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
     if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
         raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
-    store.reserve(tree.memory())
     total = tree.memory()
+    store.reserve(total)
 
     def note(arrived: int) -> None:
         step = session.progress.step

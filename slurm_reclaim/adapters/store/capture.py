@@ -9,11 +9,9 @@ end. It writes `<folder>/<pack>` and `<folder>/index`, both durable, and the sma
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import socket
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +22,10 @@ from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, write_new
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME, FrameCodec, digest
-from slurm_reclaim.adapters.store.packs import PackReader, PackWriter
-from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.adapters.store.packs import PackWriter, open_pack
 from slurm_reclaim.model.checkpoint import Part
 
-_BIG_PIPE, _SMALL_BUFFER = 1 << 20, 16 * BLOCK
+_SMALL_BUFFER = 16 * BLOCK
 # Images that may be large: they are not handed to the agent.
 _BULK = ("pages-", "ghost-file-", "tmpfs-", "files.tar", "outputs-")
 _TELL_EVERY = 0.25
@@ -43,9 +40,7 @@ class _Incoming:
         self.fd, self.name = fd, name
         self.bulk = name.startswith(_BULK)
         if self.bulk:
-            # refused where the owner's share of pipe memory is used up: slower, not wrong
-            with suppress(OSError):
-                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BIG_PIPE)
+            talk.widen(fd)
         self.buffer = memoryview(bytearray(FRAME if self.bulk else _SMALL_BUFFER))
         self.filled = 0
         self.kept: list[bytes] = []
@@ -62,11 +57,7 @@ class Capture:
         self._images = Path(orders["images"])
         packs, keys = Path(orders["packs"]), orders["keys"]
         self._known = [
-            PackReader(
-                packs / known["path"],
-                Part(**known),
-                FrameCodec(cipher=cipher_of(keys.get(known["path"], ""), known["path"])),
-            )
+            open_pack(packs, Part(**known), keys.get(known["path"], ""))
             for known in orders["known"]
         ]
         cipher = cipher_of(keys.get(orders["pack"], ""), orders["pack"])
@@ -194,14 +185,4 @@ class Capture:
 
 
 def main() -> None:
-    listening = socket.socket(fileno=int(sys.argv[1]))
-    agent = socket.socket(fileno=int(sys.argv[2]))
-    try:
-        orders, _ = talk.receive(agent)
-        Capture(listening, agent, orders).run()
-    except talk.Hangup:
-        raise SystemExit("the agent is gone") from None
-    except (ReclaimError, OSError) as error:
-        said = error.message if isinstance(error, ReclaimError) else error.strerror or str(error)
-        talk.send(agent, {"error": said, "kind": type(error).__name__})
-        raise SystemExit(1) from None
+    talk.run(Capture)

@@ -20,7 +20,7 @@ import msgspec
 
 from slurm_reclaim import ports
 from slurm_reclaim.adapters.store import blocks, publish
-from slurm_reclaim.adapters.store.cipher import DataKey, cipher_of
+from slurm_reclaim.adapters.store.cipher import DataKey
 from slurm_reclaim.adapters.store.files import (
     MANIFEST,
     fsync_directory,
@@ -28,8 +28,8 @@ from slurm_reclaim.adapters.store.files import (
     read_part,
     write_new,
 )
-from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
-from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.adapters.store.frames import BLOCK
+from slurm_reclaim.adapters.store.packs import PackReader, open_pack
 from slurm_reclaim.adapters.store.private import read_private
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.store.staging import Opened, Staging
@@ -360,8 +360,4 @@ class DirectoryStore:
             reader.verify()
 
     def _reader(self, session: SessionId, pack: Part, key: DataKey | None) -> PackReader:
-        codec = FrameCodec(cipher=cipher_of(key.hex() if key else "", pack.path))
-        try:
-            return PackReader(self._packs(session) / pack.path, pack, codec)
-        except FileNotFoundError:
-            raise IntegrityError(f"the pack {pack.path} is missing") from None
+        return open_pack(self._packs(session), pack, key.hex() if key else "")

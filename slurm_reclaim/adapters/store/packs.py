@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.frames import (
     BLOCK,
     DIGEST,
@@ -275,3 +276,12 @@ class PackReader:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def open_pack(folder: Path, part: Part, secret: str) -> PackReader:
+    """A pack in `folder`; `secret` as `DataKey.hex` gives it, "" where it is not encrypted. Raises
+    what PackReader raises, and IntegrityError where it is missing."""
+    try:
+        return PackReader(folder / part.path, part, FrameCodec(cipher=cipher_of(secret, part.path)))
+    except FileNotFoundError:
+        raise IntegrityError(f"the pack {part.path} is missing") from None

@@ -2,17 +2,15 @@
 of the agent's own tools. Nobody is handed a byte that was not compared with the sealed manifest
 in this program's own memory first.
 
-Started by `opened.Opened`, with two descriptors: a listening socket for CRIU, and the agent's end.
+Started by `staging.Opened`, with two descriptors: a listening socket for CRIU, and the agent's end.
 It puts the small images into `<images>`, where the agent edits them before CRIU asks for them.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -23,14 +21,11 @@ from typing import Any
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
-from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.files import read_part
-from slurm_reclaim.adapters.store.frames import FrameCodec
-from slurm_reclaim.adapters.store.packs import PackReader
+from slurm_reclaim.adapters.store.packs import open_pack
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
 
-_BIG_PIPE = 1 << 20
 # Frames decoded ahead of the one that is written.
 _AHEAD = 4
 
@@ -43,12 +38,7 @@ class Serve:
         if missing := [name for name in index.packs if name not in parts]:
             raise IntegrityError(f"the manifest does not name the pack {missing[0]}")
         folder, keys = Path(orders["packs"]), orders["keys"]
-        self._packs = [
-            PackReader(
-                folder / name, parts[name], FrameCodec(cipher=cipher_of(keys.get(name, ""), name))
-            )
-            for name in index.packs
-        ]
+        self._packs = [open_pack(folder, parts[name], keys.get(name, "")) for name in index.packs]
         self._bulk = {s.name: s for s in index.streams if s.bulk}
         self._small = [s for s in index.streams if not s.bulk]
         self._listening, self._agent = listening, agent
@@ -115,9 +105,7 @@ class Serve:
             if stream is None:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
-                # refused where the owner's share of pipe memory is used up: slower, not wrong
-                with suppress(OSError):
-                    fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BIG_PIPE)
+                talk.widen(fd)
                 for piece in self._pieces(stream):
                     write_all(fd, memoryview(piece))
         except BrokenPipeError:
@@ -148,14 +136,4 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 def main() -> None:
-    listening = socket.socket(fileno=int(sys.argv[1]))
-    agent = socket.socket(fileno=int(sys.argv[2]))
-    try:
-        orders, _ = talk.receive(agent)
-        Serve(listening, agent, orders).run()
-    except talk.Hangup:
-        raise SystemExit("the agent is gone") from None
-    except (ReclaimError, OSError) as error:
-        said = error.message if isinstance(error, ReclaimError) else error.strerror or str(error)
-        talk.send(agent, {"error": said, "kind": type(error).__name__})
-        raise SystemExit(1) from None
+    talk.run(Serve)

@@ -3,12 +3,19 @@ pair, with a descriptor where there is something to read from or write to."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
-from typing import Any
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from slurm_reclaim.errors import ReclaimError
 
 _LARGEST = 1 << 17
+_PIPE = 1 << 20
 
 
 class Hangup(Exception):
@@ -45,3 +52,30 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], int | None]:
             os.close(fd)
         raise Hangup
     return json.loads(raw), (fds[0] if fds else None)
+
+
+def widen(pipe: int) -> None:
+    """Fewer turns for what is large."""
+    # refused where the owner's share of pipe memory is used up: slower, not wrong
+    with suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+
+
+class Program(Protocol):
+    def run(self) -> None: ...
+
+
+def run(program: Callable[[socket.socket, socket.socket, dict[str, Any]], Program]) -> None:
+    """The main function of both programs: made with the listening socket, the agent's end and its
+    first message. What goes wrong is told to the agent."""
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    agent = socket.socket(fileno=int(sys.argv[2]))
+    try:
+        orders, _ = receive(agent)
+        program(listening, agent, orders).run()
+    except Hangup:
+        raise SystemExit("the agent is gone") from None
+    except (ReclaimError, OSError) as error:
+        said = error.message if isinstance(error, ReclaimError) else error.strerror or str(error)
+        send(agent, {"error": said, "kind": type(error).__name__})
+        raise SystemExit(1) from None
