@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from tests.cluster.conftest import Lab
 from tests.cluster.notebook import put
 
@@ -71,6 +72,11 @@ class Counter:
     @property
     def state(self) -> str:
         return self.squeue("%T")
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes on which it may not start."""
+        return NodeSetNames().expand(self.squeue("%x").replace("(null)", ""))
 
     @property
     def node(self) -> str:

@@ -260,8 +260,7 @@ def test_a_node_lost_while_its_session_is_hibernated(lab, counter):
     job.reclaim("hibernate")
     lab.kill("n1")
     try:
-        excluded = ("ctl", "squeue", "-h", "-j", str(job.job), "-O", "ExcNodes")
-        lab.wait("n1 to be excluded", lambda: "n1" in lab.out(*excluded), 40)
+        lab.wait("n1 to be excluded", lambda: "n1" in job.excluded, 40)
         is_whole(job, before)
         assert job.node != "n1"
     finally:

@@ -195,7 +195,7 @@ def test_a_cpu_without_a_feature_is_left_out(lab, opener):
     )  # fmt: skip
     try:
         lab.restart_daemon("n2", "reclaim-agent")
-        lab.wait("the news", lambda: _excluded(lab, job) == "n2", 40)
+        lab.wait("the news", lambda: job.excluded == ("n2",), 40)
         with only(lab, "n2"):
             # n1 fits, but takes no jobs now: it waits rather than run into SIGILL
             job.reclaim("restore", "--no-wait")
@@ -206,11 +206,6 @@ def test_a_cpu_without_a_feature_is_left_out(lab, opener):
     finally:
         lab.exec("n2", "umount", "/proc/cpuinfo")
         lab.restart_daemon("n2", "reclaim-agent")
-
-
-def _excluded(lab, job: Counter) -> str:
-    shown = lab.out("ctl", "scontrol", "-o", "show", "job", str(job.job))
-    return next((w.partition("=")[2] for w in shown.split() if w.startswith("ExcNodeList=")), "")
 
 
 def test_a_file_system_that_is_not_mounted_is_named(lab, opener):

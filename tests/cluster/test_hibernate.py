@@ -142,11 +142,7 @@ def test_a_restore_lands_where_it_fits(lab, counter):
     job.reclaim("hibernate")
     lab.stop_daemon("n1", "reclaim-agent")
     try:
-        lab.wait(
-            "n1 to be excluded",
-            lambda: "n1" in lab.out("ctl", "squeue", "-h", "-j", str(job.job), "-O", "ExcNodes"),
-            40,
-        )
+        lab.wait("n1 to be excluded", lambda: "n1" in job.excluded, 40)
         lab.exec("ctl", "scontrol", "release", str(job.job), user="alice")
         job.wait_for("RUNNING")
         assert job.node != "n1"

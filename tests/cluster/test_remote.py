@@ -203,7 +203,7 @@ def test_sent_after_the_commit_the_node_has_the_only_copy(lab, after, counter, a
     job.wait_for("SPECIAL_EXIT")
     assert marks(lab, "n1", job) == ["pending"]
     with only(lab, "n2"):
-        lab.wait("n2 excluded", lambda: "n2" in job.squeue("%x"))
+        lab.wait("n2 excluded", lambda: "n2" in job.excluded)
     after.signal("CONT")
     lab.wait("the upload", lambda: "checkpoint-uploaded" in job.kinds(), 120)
     is_whole_on(lab, job, was, "n2")

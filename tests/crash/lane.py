@@ -68,9 +68,16 @@ class Lane:
 
     def confirm(self) -> None:
         """See that the session is what the controller takes it for."""
-        self.state = self.ticker.agreed(self.state)
+        self._come_to_rest()
+        self._check()
+
+    def _come_to_rest(self) -> None:
+        """What has just been killed may be ACTIVE for a moment more."""
+        self.state = self.ticker.agreed(self.ticker.settled())
         if self.state == "ACTIVE" and not self.ticker.goes_on():
-            self.state = "HIBERNATED"
+            self.state = self.ticker.settled()
+
+    def _check(self) -> None:
         if self.state == "ACTIVE":
             self.ticker.check_running()
         elif self.state == "HIBERNATED":
@@ -147,12 +154,12 @@ class Lane:
         self.rig.sh(where, who, check=False)
 
     def _judge(self, point: Point, tried: Tried) -> None:
-        self.state = self.ticker.settled()
+        self._come_to_rest()
         if self.state == "ENDED" and self._had_to_end(point):
             tried.outcome = "ended"
             self.start_over()
             return
-        self.confirm()
+        self._check()
         world.check_node(self.rig, self.node)
         if not tried.call:
             return

@@ -153,13 +153,13 @@ class Ticker:
         return seen
 
     def goes_on(self, patience: float = 30.0) -> bool:
-        """Whether it counts; False where it has come to rest as HIBERNATED meanwhile."""
+        """Whether it counts; False where it is not ACTIVE any more."""
         before = self.ticks()
         deadline = time.monotonic() + patience
         while self.ticks() < before + 2:
+            if self.state() in ("HIBERNATED", "ENDED"):
+                return False
             if time.monotonic() > deadline:
-                if self.state() == "HIBERNATED":
-                    return False
                 raise Violation(f"S2: {self.state()} but it does not run; Slurm: {self.slurm()}")
             time.sleep(0.1)
         return True
