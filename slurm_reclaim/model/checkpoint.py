@@ -114,12 +114,42 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCard:
+    """A GPU by NVML: its `uuid` (`GPU-...`) and `model` name, `memory` bytes it has and `used` of
+    them that the session's processes held (0 of a node's fact). `mig`: it is cut into parts."""
+
+    uuid: str
+    model: str
+    memory: int
+    used: int = 0
+    mig: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeeds:
+    """The CUDA half of a checkpoint. `driver`: version of the kernel driver that it was saved with,
+    which a restore must find again; `cards`: every GPU that the job could open, in NVML's order,
+    since the driver wants all of them back; `processes`: those with CUDA state, by the PIDs that
+    they have within the session."""
+
+    driver: str
+    cards: tuple[GpuCard, ...]
+    processes: tuple[int, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes of GPU memory that the session held."""
+        return sum(card.used for card in self.cards)
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What the node of a restore must have. `cpu_flags` are names with spaces between them, those
     that programs can use; `xsave` bytes that the CPU saves of its registers at most (0: unknown);
     `glibc` version and `glibc_build` build-id of the C library that is mapped ("": none of the
     node's); `mounts` are `PLACE TYPE` of the file systems that its files lie on; `memory` and
-    `hugepages` bytes; `listening` addresses like `tcp/127.0.0.1:8888`."""
+    `hugepages` bytes; `listening` addresses like `tcp/127.0.0.1:8888`; `gpu` None where no process
+    had CUDA state."""
 
     arch: str
     kernel: str
@@ -133,6 +163,7 @@ class Needs:
     glibc_build: str = ""
     mounts: tuple[str, ...] = ()
     hugepages: int = 0
+    gpu: GpuNeeds | None = None
 
 
 @dataclass(frozen=True, slots=True)

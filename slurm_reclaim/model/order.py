@@ -11,7 +11,7 @@ from enum import Enum
 
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
-from slurm_reclaim.model.checkpoint import Needs
+from slurm_reclaim.model.checkpoint import GpuCard, Needs
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.sample import GpuHeld, Sample
 from slurm_reclaim.model.session import Progress
@@ -136,7 +136,9 @@ class NodeFacts:
     """What a node has, for fit and for `reclaim check`; the words are those of Needs. `mounts` are
     all but the kernel's own, None where they are too many to tell; `hugepages` bytes in all;
     `store_keys` ids of the store's keys, the one that seals first; `store_orders`: its
-    agent knows the orders about the store."""
+    agent knows the orders about the store. `gpus` in NVML's order, `gpu_driver` its version, both
+    empty where the node has none; `gpu_problem`: why no session with CUDA state can be restored
+    there, "" where it can."""
 
     arch: str = ""
     kernel: str = ""
@@ -159,6 +161,9 @@ class NodeFacts:
     config_digest: str = ""
     memory_total: int = 0
     store_orders: bool = False
+    gpus: tuple[GpuCard, ...] = ()
+    gpu_driver: str = ""
+    gpu_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
