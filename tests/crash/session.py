@@ -152,7 +152,7 @@ class Ticker:
             ) from None
         return seen
 
-    def goes_on(self, patience: float = 30.0) -> bool:
+    def goes_on(self, patience: float = 90.0) -> bool:
         """Whether it counts; False where it is not ACTIVE any more."""
         before = self.ticks()
         deadline = time.monotonic() + patience
