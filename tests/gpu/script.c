@@ -193,10 +193,16 @@ static int read_line(struct script *script, const char *line)
 	return read_card_line(&script->card[script->cards - 1], word, rest);
 }
 
-int script_read(struct script *script)
+const char *script_path(void)
 {
 	const char *path = getenv("NVML_SIMULATED");
-	FILE *file = fopen(path == NULL ? PLACE : path, "re");
+
+	return path == NULL ? PLACE : path;
+}
+
+int script_read(struct script *script)
+{
+	FILE *file = fopen(script_path(), "re");
 	char line[LONGEST];
 	int number = 0, rv = 0;
 

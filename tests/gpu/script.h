@@ -77,6 +77,8 @@ struct script {
 	struct fault fault[MOST_FAULTS];
 };
 
+/* Where it lies. It stands for the node: two of them on one machine have nothing in common. */
+const char *script_path(void);
 /* 0, or -1 where there is no file or a line of it is wrong, which is said on stderr. */
 int script_read(struct script *script);
 double script_now(const struct script *script);
