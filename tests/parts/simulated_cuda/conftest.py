@@ -36,6 +36,11 @@ def until(seen: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"not seen: {what}")
 
 
+def children(pid: int) -> list[int]:
+    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
 def uuid(number: int) -> str:
     return f"GPU-51b00000-0000-0000-0000-{number:012x}"
 

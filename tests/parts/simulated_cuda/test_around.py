@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.parts.simulated_cuda.conftest import GIB, MIB, SIMULATED, Asker, Node, card, uuid
+from tests.parts.simulated_cuda.conftest import (
+    GIB,
+    MIB,
+    SESSION,
+    SIMULATED,
+    Asker,
+    Node,
+    card,
+    children,
+    until,
+    uuid,
+)
 
 
 def python(node: Node, code: str, **env: str) -> str:
@@ -129,6 +142,24 @@ def test_nvml_knows_who_is_on_a_card(node: Node, ask: Asker) -> None:
 
 def test_who_asks_is_not_on_a_card(node: Node, ask: Asker) -> None:
     assert by_nvml(node) == [[0, []], [0, []]]
+
+
+def test_pids_are_those_of_who_asks(node: Node, ask: Asker) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("PID namespaces need root")
+    out = node.place / "out"
+    words = ["--out", str(out), "--interval", "0.1", "--mib", "1"]
+    apart = ["unshare", "--pid", "--fork", "--kill-child"]
+    outer = node.start(*apart, sys.executable, str(SESSION), *words)
+    until(lambda: out.exists() and out.read_text(), "the session's first round")
+    (pid,) = children(outer.pid)
+    assert out.read_text().split()[1] == "1"
+    assert Path(f"/proc/{pid}/task/{ask.value('thread', pid)}").exists()
+    assert by_nvml(node) == [[MIB, [[pid, MIB]]]] * 2
+    for call in ("lock", "checkpoint", "restore", "unlock"):
+        assert ask(call, pid) == "SUCCESS"
+    seen = len(out.read_text())
+    until(lambda: len(out.read_text()) > seen, "another round")
 
 
 def run(node: Node, *words: str) -> tuple[int, str]:

@@ -55,6 +55,21 @@ def test_an_action_goes_on_without_who_asked(node: Node, ask: Asker) -> None:
     assert session.is_well()
 
 
+def test_an_action_is_done_after_who_asked_has_gone(node: Node, ask: Asker) -> None:
+    """What the state says then need not be true a moment later."""
+    session = node.session()
+    assert ask("lock", session.pid) == "SUCCESS"
+    node.says("slow cuCheckpointProcessCheckpoint 2", *CARDS)
+    killed = Asker(node)
+    assert killed("init") == "SUCCESS"
+    killed.send("checkpoint", session.pid)
+    time.sleep(0.5)
+    killed.process.kill()
+    assert ask.state(session.pid) == "locked"
+    assert ask("unlock", session.pid) == "ILLEGAL_STATE"
+    assert ask.state(session.pid) == "checkpointed"
+
+
 def test_a_process_that_ends_under_an_action(node: Node, ask: Asker) -> None:
     session = node.session()
     node.says("late cuCheckpointProcessLock 1000", *CARDS)

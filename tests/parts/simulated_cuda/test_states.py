@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts.simulated_cuda.conftest import MIB, Asker, Node, Session, card, until
+from tests.parts.simulated_cuda.conftest import MIB, Asker, Node, Session, card, children, until
 
 ALL_OPEN = ["nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"]
 
@@ -160,11 +160,6 @@ def test_two_processes_are_two_sessions(node: Node, ask: Asker) -> None:
     ask.brought_back(session)
     assert session.is_well()
     subprocess.run(["kill", "-9", str(other)], check=True)
-
-
-def children(pid: int) -> list[int]:
-    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
-    return [int(word) for word in done.stdout.split()]
 
 
 def test_of_two_who_ask_at_once_one_wins(node: Node, ask: Asker) -> None:
