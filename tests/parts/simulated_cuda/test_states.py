@@ -140,6 +140,7 @@ def test_a_forked_child_holds_the_files_and_has_no_state(node: Node, ask: Asker)
     held = [str(path.readlink()) for path in Path(f"/proc/{child}/fd").iterdir()]
     assert sum("/nvidia" in name for name in held) == len(ALL_OPEN)
     assert ask("thread", child) == "INVALID_VALUE"
+    assert ask("state", child) == "INVALID_VALUE"
     ask.checkpointed(session)
     ask.brought_back(session)
     assert session.is_well()
