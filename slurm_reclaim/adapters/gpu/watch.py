@@ -74,6 +74,12 @@ class NvmlWatch:
             found = [r for r in self._rounds if r["at"] > after]
             return found, self._why()
 
+    def ask(self) -> None:
+        """For a round at once, which `rounds` will have soon; waits for nothing."""
+        with self._lock:
+            if self._child is not None:
+                self._nudge(self._child)
+
     def close(self) -> None:
         with self._lock:
             self._kill("it is not wanted any more")
