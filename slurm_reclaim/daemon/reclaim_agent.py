@@ -17,6 +17,8 @@ import click
 import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
+from slurm_reclaim.adapters.gpu.watch import nvml
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -146,8 +148,10 @@ async def serve(settings: Settings) -> None:
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
+    gpus = NodeCards(nvml())
+    await asyncio.to_thread(gpus.look, AT_START)
     facts = await asyncio.to_thread(
-        FactFinder, config.agent.criu, store, keys, digest(config), remote is None
+        FactFinder, config.agent.criu, store, keys, digest(config), remote is None, gpus.look
     )
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)

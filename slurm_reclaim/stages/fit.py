@@ -11,6 +11,7 @@ from slurm_reclaim.model.job import Job, Node
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import amount
+from slurm_reclaim.policy import cards
 from slurm_reclaim.stages.view import View
 
 SILENT = "its agent is not heard of"
@@ -89,8 +90,23 @@ def lacking(needs: Needs | None, facts: NodeFacts) -> str:
         return f"the store is not usable: {facts.store_problem or 'unknown problem'}"
     if needs is None:
         return ""
+    return mismatch(needs, facts) or _gpus(needs, facts, facts.gpu_problem)
+
+
+def mismatch(needs: Needs, facts: NodeFacts) -> str:
+    """What of the node is not as the checkpoint has it, and stays so until somebody changes the
+    node; not what may be mended by itself, such as a store that is not mounted."""
     checks = (_platform, _processor, _libc, _mounts, _memory)
-    return next((why for check in checks if (why := check(needs, facts))), "")
+    why = next((why for check in checks if (why := check(needs, facts))), "")
+    if facts.gpu_problem and not (facts.gpus and facts.gpu_driver):
+        return why  # what GPUs it has is not known
+    return why or _gpus(needs, facts, "")
+
+
+def _gpus(needs: Needs, facts: NodeFacts, problem: str) -> str:
+    if needs.gpu is None:
+        return ""
+    return cards.node_lacks(needs.gpu, facts.gpus, facts.gpu_driver, problem)
 
 
 def _platform(needs: Needs, facts: NodeFacts) -> str:

@@ -15,6 +15,7 @@ from slurm_reclaim.adapters.criu.description import node_needs
 from slurm_reclaim.adapters.criu.facts import libc
 from slurm_reclaim.adapters.criu.files import Wanted
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
+from slurm_reclaim.adapters.gpu import given
 from slurm_reclaim.adapters.proc import (
     blockers,
     cgroup,
@@ -152,7 +153,10 @@ class Fitting:
         verdict = changed.judge(
             manifest.files, seen, self._config.harmless_files, self._session.accept
         )
-        problems = [*self._room(manifest.needs), *headroom.refused_ports(manifest.needs.listening)]
+        needs = manifest.needs
+        problems = [*self._room(needs), *headroom.refused_ports(needs.listening)]
+        if needs.gpu is not None:
+            problems += given.lacks(needs.gpu, self._session.gpus)
         if verdict.refused:
             problems.append(_told(verdict, manifest.job_id))
         if problems:

@@ -247,11 +247,15 @@ class CudaState:
         if missing := [inner for inner in gpu.processes if inner not in by_inner]:
             raise RestoreFailed(f"processes with GPU state are missing: {missing}")
         self._processes = [by_inner[inner] for inner in gpu.processes]
-        # Asked last: others may have come onto a shared card since the session fitted.
+        # Once more: others may have come onto the cards since the session was seen to fit.
+        try:
+            moved = self._map(gpu)
+        except GpuUnavailable as error:
+            raise RestoreFailed(error.message) from error
         if lacking := given.lacks(gpu, self._session.gpus, self._watch):
             raise RestoreFailed("; ".join(lacking))
         try:
-            self._bring_back(self._map(gpu))
+            self._bring_back(moved)
         except GpuUnavailable as error:
             raise RestoreFailed(f"its GPU state did not come back: {_told(error)}") from error
 
