@@ -7,6 +7,7 @@ call is made a second time without that.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -60,6 +61,19 @@ class CallFailed(GpuUnavailable):
         super().__init__(f"{action} of {process}: {result}")
         self.action = action
         self.result = result
+
+
+def tools_missing(program: str) -> str:
+    """Why nothing here can call the driver, "" where something can. At once: the driver is not
+    asked."""
+    try:
+        if importlib.util.find_spec("cuda.bindings.driver") is not None:
+            return ""
+    except ImportError:
+        pass
+    if os.access(program, os.X_OK):
+        return ""
+    return f"neither the Python package cuda-bindings nor {program} is installed"
 
 
 _stuck: list[subprocess.Popen[bytes]] = []

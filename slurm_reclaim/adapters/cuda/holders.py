@@ -87,7 +87,9 @@ def _mapped(pid: int) -> tuple[set[str], bool]:
         text = kernel_text(PROC / str(pid) / "maps")[:_MOST_TEXT]
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set(), False
-    paths = {line.split(None, 5)[5] for line in text.split("\n") if line.count(" ") > 4 and "/" in line}
+    paths = {
+        line.split(None, 5)[5] for line in text.split("\n") if line.count(" ") > 4 and "/" in line
+    }
     return {path for path in paths if path.startswith("/")}, "[uprobes]" in text
 
 

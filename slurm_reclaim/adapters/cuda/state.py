@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from slurm_reclaim.adapters.cuda import blockers, cards, holders
-from slurm_reclaim.adapters.cuda.driver import CallFailed, Driver, NoAnswer, NoWay
+from slurm_reclaim.adapters.cuda.driver import CallFailed, Driver, NoWay
 from slurm_reclaim.adapters.cuda.holders import Holder
 from slurm_reclaim.adapters.gpu import given
 from slurm_reclaim.adapters.gpu.watch import NvmlWatch, nvml
@@ -310,12 +310,3 @@ def _no_way(error: NoWay) -> Blocker:
         hint = "install the Python package cuda-bindings for the agent, or cuda-checkpoint"
         return Blocker("gpu-tools", error.message, hint)
     return Blocker("gpu-driver", error.message, "see `reclaim check` on its node")
-
-
-def problem(program: str, environment: Mapping[str, str] | None = None) -> str:
-    """Why the driver's checkpoint API can't be called on this node, "" where it can."""
-    try:
-        Driver(program, environment=environment).close()
-    except (NoWay, NoAnswer) as error:
-        return error.message
-    return ""
