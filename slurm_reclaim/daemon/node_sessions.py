@@ -151,7 +151,10 @@ class NodeSessions:
         def on_gpus() -> int:
             return sum(max(0, gpu.memory) for gpu in self.samples.of(session).gpus)
 
-        return SessionTree(session, self._config.agent, self.node, worker, jupyter, on_gpus)
+        def save() -> None:
+            self.save(session)
+
+        return SessionTree(session, self._config, self.node, worker, save, jupyter, on_gpus)
 
     def reports(self) -> tuple[SessionReport, ...]:
         """Reads /proc; for a worker thread."""

@@ -85,6 +85,12 @@ class NvmlWatch:
             self._take(0.0)
             return self._rounds[-1] if self._rounds else None
 
+    def ask(self) -> None:
+        """For a round at once, which `rounds` will have soon; waits for nothing."""
+        with self._lock:
+            if self._child is not None:
+                self._nudge(self._child)
+
     def close(self) -> None:
         with self._lock:
             self._kill("it is not wanted any more")
