@@ -4,10 +4,12 @@ cost."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.errors import BadRequest, Refused
+from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import GpuCard, GpuNeeds
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.notice import NoticeKind
@@ -15,6 +17,7 @@ from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.upgrade import Upgrade
 from slurm_reclaim.stages import requests, stranded
 from slurm_reclaim.stages.upgrade import forecast
+from tests.unit.controller.life import WINDOW
 from tests.unit.controller.simulated import FIT, NEEDS
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
@@ -209,8 +212,6 @@ async def test_silent_nodes_count_by_what_they_last_said(world: World, stand: St
 
 
 async def test_a_restore_names_what_is_lacking(world: World, stand: Stand) -> None:
-    from slurm_reclaim.errors import Refused
-
     await asleep(stand)
     driver(world, NEW)
     world.agents["n2"].facts = replace(world.agents["n2"].facts, gpus=())
@@ -219,3 +220,23 @@ async def test_a_restore_names_what_is_lacking(world: World, stand: Stand) -> No
         await requests.ask_restore(stand.desk, stand.alice, "7")
     assert f"n1: its NVIDIA driver is {NEW}" in refused.value.message
     assert "n2: it has no GPU, the checkpoint needs 1 x A100" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["mig", "mps", "gpu-share", "gpu-peers", "gpu-driver"])
+async def test_what_can_not_be_saved_is_known_long_before_a_warning(life: Any, name: str) -> None:
+    """C47: observed and shown, and never warned of what can't be carried out."""
+    one = await life().start()
+    one.node.blockers = (Blocker(name, "the job's GPU can't be saved"),)
+    one.node.looked = one.world.time
+    await one.pass_time(30)
+    running = one.stand.session()
+    assert running.state is State.ACTIVE
+    assert running.blockers == (f"{name}: the job's GPU can't be saved",)
+    (event,) = [e for e in one.stand.journal.events(job_id=7) if e.kind == "not-hibernatable"]
+    assert event.details["blockers"] == [name]
+    await one.pass_time(2 * WINDOW)
+    assert one.state is State.ACTIVE
+    assert "warning" not in one.stand.post.kinds()
+    # and without it, it would have been
+    one.node.blockers = ()
+    await one.stand.until(State.WARNED, 300)
