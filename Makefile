@@ -33,8 +33,10 @@ fmt: venv
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
+# Sizes, layers and names of the code are looked at by tests/shape.
 lint: venv
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/pytest --quiet tests/shape
 
 types: venv
 	$(BIN)/mypy

@@ -12,8 +12,9 @@ from dataclasses import replace
 from slurm_reclaim.errors import BadRequest, Unavailable
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.job import Job
-from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
+from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.judge import clock_ahead, take_samples
@@ -171,6 +172,12 @@ def _as_found(told: SessionReport) -> tuple[State, str]:
     if told.living in (Living.WAITING, Living.RESTORING, Living.RESTORE_FAILED) and told.session:
         return State.RESTORING, "found waiting for its restore"
     return State.ACTIVE, "found running"
+
+
+def gpus(desk: Desk, session: Session) -> tuple[GpuHeld, ...]:
+    """Those that it holds, as its agent last told; none while it is its checkpoint."""
+    found = desk.view.report_of(session) if session.state in RUNNING_STATES else None
+    return found[2].gpus if found is not None else ()
 
 
 def progress(desk: Desk, session: Session) -> Progress:

@@ -55,15 +55,20 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         "stored": result.stored,
     }
     if result.outcome is Outcome.DONE:
+        freed = _freed_gpu(result)
+        if freed:
+            details["freed_gpu"] = freed
         desk.apply(
             session.id,
             Fact.CHECKPOINT_COMMITTED,
-            committed_as(result.bytes, result.reason, result.seconds, result.stored),
+            committed_as(result.bytes, result.reason, result.seconds, result.stored, freed),
             details,
             checkpoint=result.restarts,
             uploaded=-1,
             checkpoint_bytes=result.bytes,
             needs=result.needs or session.needs,
+            freed_gpu=freed,
+            unfit=None,
             bad_nodes=(),
             blockers=(),
         )
@@ -87,6 +92,12 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         why = cooled(desk, "it could not be saved")
         change = {"warned": failed(session), **why}
         desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **change)
+
+
+def _freed_gpu(result: Result) -> int:
+    """An agent that found the commit of one before it tells only what the checkpoint needs."""
+    gpu = result.needs.gpu if result.needs is not None else None
+    return result.freed_gpu or (gpu.used if gpu is not None else 0)
 
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:

@@ -165,10 +165,13 @@ class Stand:
 
         async def passing() -> Any:
             await self.turn(seconds)  # however long it was, agents have reported
-            task = asyncio.ensure_future(expire.cycle(self.desk))
+            task, lives = asyncio.ensure_future(expire.cycle(self.desk)), self.crashes
             while not task.done():
                 await self.turn(seconds)
                 await asyncio.sleep(0)
+                if self.crashes > lives:
+                    task.cancel()  # it died with its controller
+                    return None
             return task.result()
 
         return await self.surviving(passing)

@@ -265,7 +265,7 @@ async def test_dying_anywhere_of_a_pass_ends_the_same(engine: Engine) -> None:
         world.crash_at = crash
         for days in (21, 12, 8):
             world.time += days * DAY
-            for _ in range(3):
+            for _ in range(2):
                 await stand.turn()
                 with suppress(AgentUnavailable):  # nobody has reported to the new controller yet
                     await stand.look_through()

@@ -36,7 +36,7 @@ from slurm_reclaim.model.order import (
     Verb,
 )
 from slurm_reclaim.model.sample import Sample
-from tests.unit.controller.simulated import ALICE, NEEDS, Agent, SimJob, Tree
+from tests.unit.controller.simulated import ALICE, Agent, SimJob, Tree
 
 
 class Crash(BaseException):
@@ -278,7 +278,8 @@ class World:
             size = 1234567 if outcome is Outcome.DONE else 0
         agent.results[order.id] = Result(
             order.id, order.session, order.restarts, order.verb, outcome, reason,
-            bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
+            bytes=size, seconds=0.5, at=self.time, needs=agent.needs if size else None,
+            freed_gpu=agent.needs.gpu.used if size and agent.needs.gpu else 0,
         )  # fmt: skip
 
     def _store_work(self, agent: Agent, order: Order) -> Result:
@@ -375,8 +376,8 @@ class World:
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
                 reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
-                needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
-                blockers=agent.blockers, looked=agent.looked,
+                needs=agent.needs if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
+                blockers=agent.blockers, looked=agent.looked, gpus=agent.gpus,
             )
             for t in agent.trees.values()
         )  # fmt: skip
