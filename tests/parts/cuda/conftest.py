@@ -20,7 +20,8 @@ from slurm_reclaim.adapters.cuda.state import CudaState
 from slurm_reclaim.adapters.gpu.watch import NvmlWatch
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import Process
-from slurm_reclaim.config.schema import Gpu, Path as Setting, Seconds
+from slurm_reclaim.config.schema import Gpu, Seconds
+from slurm_reclaim.config.schema import Path as Setting
 from slurm_reclaim.model.node_session import GpuGrant, NodeSession
 from slurm_reclaim.model.order import Living
 
@@ -177,7 +178,7 @@ def start(node: Node, tmp_path: Path) -> Iterator[Callable[..., Session]]:
             init=init, init_start=tree.start_time(init), gpus=grant,
         )  # fmt: skip
         session = Session(node, init, out, record, watch)
-        _until(lambda: out.exists() and len({w[1] for w in session.rounds()}) == processes)
+        until(lambda: out.exists() and len({w[1] for w in session.rounds()}) == processes)
         return session
 
     yield run
@@ -187,7 +188,7 @@ def start(node: Node, tmp_path: Path) -> Iterator[Callable[..., Session]]:
     watch.close()
 
 
-def _until(what: Callable[[], object], seconds: float = 20) -> None:
+def until(what: Callable[[], object], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come"
@@ -196,7 +197,7 @@ def _until(what: Callable[[], object], seconds: float = 20) -> None:
 
 def _child_of(pid: int) -> int:
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    _until(lambda: path.read_text().split())
+    until(lambda: path.read_text().split())
     return int(path.read_text().split()[0])
 
 

@@ -169,7 +169,7 @@ def test_one_that_comes_meanwhile_stops_the_dump(start: Start) -> None:
     state = session.state()
     first = session.members()[:-1]
     assert state.blockers(first) == []
-    with pytest.raises(DumpFailed, match="has (begun to use CUDA|opened a GPU) meanwhile"):
+    with pytest.raises(DumpFailed, match=r"has (begun to use CUDA|opened a GPU) meanwhile"):
         state.take(session.members)
     state.give_back(session.members())
     session.computes()
