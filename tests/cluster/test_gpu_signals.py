@@ -23,7 +23,7 @@ RECORDS = "/var/lib/slurm-reclaim/sessions"
 SCRIPT = "/run/simulated-gpu/nvml"
 # Each device file that the job itself can open: the kernel refuses the others with EPERM.
 BATCH = """#!/bin/bash
-for file in /dev/nvidia*; do
+for file in /dev/nvidia[0-9]*; do
     { : <$file; } 2>&1 | grep -q 'not permitted' || echo ${file#/dev/nvidia}
 done >$HOME/cards-$SLURM_JOB_ID.new
 mv $HOME/cards-$SLURM_JOB_ID.new $HOME/cards-$SLURM_JOB_ID

@@ -26,9 +26,7 @@ static int status_number(const char *path, const char *name)
 
 	while (status != NULL && fgets(line, sizeof(line), status) != NULL)
 		if (strncmp(line, name, strlen(name)) == 0)
-			number = atoi(strpbrk(line, "0123456789") == NULL
-					      ? line
-					      : strrchr(line, '\t') + 1);
+			number = atoi(strrchr(line, '\t') + 1);
 	if (status != NULL)
 		fclose(status);
 	return number;
@@ -87,7 +85,7 @@ static int put(int memory, size_t offset, const void *from, size_t size)
 }
 
 /* Until no request is under way; what the block then says. */
-static int settle(int pid, int memory, struct control *control)
+static int settle(int memory, struct control *control)
 {
 	struct timespec pause = {0, 1000000L};
 
@@ -100,14 +98,13 @@ static int settle(int pid, int memory, struct control *control)
 		if (pause.tv_nsec < 20000000L)
 			pause.tv_nsec += pause.tv_nsec / 4;
 	}
-	(void)pid;
 	return CUDA_ERROR_OPERATING_SYSTEM; /* it died over it */
 }
 
 static int ask(int pid, int memory, struct control *control, const struct request *request)
 {
 	uint64_t number;
-	int code = settle(pid, memory, control), thread;
+	int code = settle(memory, control), thread;
 
 	if (code != CUDA_SUCCESS)
 		return code;
@@ -118,7 +115,7 @@ static int ask(int pid, int memory, struct control *control, const struct reques
 	    !put(memory, offsetof(struct control, asked), &number, sizeof(number)) ||
 	    syscall(SYS_tgkill, pid, thread, CONTROL_WAKE) != 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	code = settle(pid, memory, control);
+	code = settle(memory, control);
 	return code == CUDA_SUCCESS ? control->result : code;
 }
 
@@ -127,11 +124,16 @@ static int order(int pid, const struct request *request)
 {
 	struct control *control;
 	char path[64];
-	int memory, one, code;
+	int memory, one, code, whole;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	if (status_number(path, "Tgid:") != pid)
-		return CUDA_ERROR_INVALID_VALUE; /* no process, or a thread's number */
+	whole = status_number(path, "Tgid:");
+	if (whole < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (whole != pid) { /* a thread's number: the real driver ruins the process over it */
+		kill(whole, SIGKILL);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
 	control = malloc(sizeof(*control));
 	if (control == NULL)
 		return CUDA_ERROR_OPERATING_SYSTEM;

@@ -110,7 +110,7 @@ class Session:
 
     def verify(self) -> bool:
         """Whether all memory still holds what was put there. Raises CudaError."""
-        return all([card.verify() for card in self.cards])
+        return all(card.verify() for card in self.cards)
 
     def lines(self) -> list[str]:
         """One round: a line for each card."""

@@ -86,7 +86,7 @@ class CudaState:
                 known = [h for h in found if driver.has_state(h.process)]
                 states = {h.process.pid: driver.state(h.process) for h in known}
         except NoWay as error:
-            return [_no_way(error)] if opened else []
+            return [_no_way(error)]
         except GpuUnavailable as error:
             what = f"which processes use a GPU is not known: {error.message}"
             return [Blocker("gpu-unknown", what, "see the agent's log")]
