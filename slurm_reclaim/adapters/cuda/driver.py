@@ -35,7 +35,7 @@ START_LONGEST = 120.0
 LOOK_LONGEST = 20.0
 _LINE_LONGEST = 1 << 16
 _DIES_WITHIN = 5.0
-# Children that sleep in the driver and can't be killed; with more of them no other is started.
+# Children that sleep in the driver and can't be killed; with so many no other is started.
 _MOST_STUCK = 4
 
 Pairs = Sequence[tuple[str, str]]
@@ -93,7 +93,7 @@ class Driver:
         self._partial = b""
         self.way = ""
         _stuck[:] = [child for child in _stuck if child.poll() is None]
-        if len(_stuck) > _MOST_STUCK:
+        if len(_stuck) >= _MOST_STUCK:
             raise NoWay(f"the CUDA driver hangs: {len(_stuck)} calls never came back", False)
         try:
             # -I: no directory and no variable of anybody's has a say in what is imported
