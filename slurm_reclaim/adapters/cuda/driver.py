@@ -144,10 +144,15 @@ class Driver:
 
     # -- actions ------------------------------------------------------------------------------
 
+    def why_none(self, process: Process) -> str:
+        """Why this process has no CUDA state, in the driver's word; "" where it has. By its restore
+        thread: a process may have a state without being one that can be saved
+        (`cuda-checkpoint --launch-job`)."""
+        result = str(self._ask("thread", process, LOOK_LONGEST)["result"])
+        return "" if result == OK else result
+
     def has_state(self, process: Process) -> bool:
-        """Whether the driver knows this process. By its restore thread: a process may have a
-        state without being one that can be saved (`cuda-checkpoint --launch-job`)."""
-        return bool(self._ask("thread", process, LOOK_LONGEST)["result"] == OK)
+        return not self.why_none(process)
 
     def state(self, process: Process) -> str:
         """`running`, `locked`, `checkpointed`, `failed`..., or `gone`."""
