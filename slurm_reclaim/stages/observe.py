@@ -148,6 +148,7 @@ def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
             array_task=job.array_task,
             blockers=tuple(map(str, told.blockers)),
             needs=told.needs,
+            freed_gpu=told.needs.vram if told.needs is not None and checkpoint >= 0 else 0,
             started=min(told.started or math.inf, desk.clock.now()),
         ),
         "adopted",

@@ -96,8 +96,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
 
 def _freed_gpu(result: Result) -> int:
     """An agent that found the commit of one before it tells only what the checkpoint needs."""
-    gpu = result.needs.gpu if result.needs is not None else None
-    return result.freed_gpu or (gpu.used if gpu is not None else 0)
+    return result.freed_gpu or (result.needs.vram if result.needs is not None else 0)
 
 
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:

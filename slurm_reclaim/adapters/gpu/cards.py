@@ -27,6 +27,8 @@ AT_START = 5.0  # seconds that the agent's start waits for the first look
 AT_ONCE = 0.05  # a report or a job's start must not wait for NVML
 FRESH = 30.0
 NVIDIA = "0x10de"
+# The same words each time: the controller works out anew what fits where when facts change.
+SILENT = "NVML does not answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class NodeCards:
             return
         # One that sleeps in the driver can't be ended: no other is started beside it.
         child.kill()
-        self._unknown(f"NVML has not answered for {waited:.0f} s")
+        self._unknown(SILENT)
 
     # -- what it says -------------------------------------------------------------------------
 

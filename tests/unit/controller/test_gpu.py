@@ -61,6 +61,14 @@ async def test_what_is_held_and_what_was_freed_is_told(world: World, stand: Stan
     assert (await requests.session(stand.desk, stand.alice, "7")).gpus == ()
 
 
+async def test_an_agent_that_only_found_the_commit_tells_it_too(
+    world: World, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "tells_freed", False)
+    await stand.hibernate()
+    assert (await stand.until(State.HIBERNATED)).freed_gpu == HELD
+
+
 async def test_a_session_without_gpus_says_nothing_of_them(world: World, stand: Stand) -> None:
     for agent in world.agents.values():
         agent.needs, agent.gpus = NEEDS, ()

@@ -65,6 +65,7 @@ class World:
         self.store_ahead = 0.0
         self.history: list[str] = []
         self.nodes_asked = 0
+        self.tells_freed = True
 
     # -- clock and crashes --------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class World:
         agent.results[order.id] = Result(
             order.id, order.session, order.restarts, order.verb, outcome, reason,
             bytes=size, seconds=0.5, at=self.time, needs=agent.needs if size else None,
-            freed_gpu=agent.needs.gpu.used if size and agent.needs.gpu else 0,
+            freed_gpu=agent.needs.vram if size and self.tells_freed else 0,
         )  # fmt: skip
 
     def _store_work(self, agent: Agent, order: Order) -> Result:
