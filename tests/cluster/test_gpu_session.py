@@ -181,6 +181,28 @@ def test_a_state_that_can_not_be_given_back_is_saved_instead(gpu_lab: Lab, begin
     assert session.output().count("started") == 1
 
 
+def test_what_could_not_be_given_back_is_tried_again(gpu_lab: Lab, begin: Begin) -> None:
+    session = begin()
+    before = session.computes()
+    pid = gpu_lab.out(before.node, "pgrep", "-u", "alice", "-f", "mib 16").split()[-1]
+    taken = "error cuCheckpointProcessRestore UNKNOWN"
+    script(gpu_lab, before.node, taken, per_card=f"process {pid} 1000")
+    done = session.reclaim("hibernate", check=False)
+    assert done.returncode == 41, done.stderr
+    assert "NVML still shows PID" in done.stderr
+    assert "could not be given back" in done.stderr
+    assert session.state == "RUNNING"
+    done = session.reclaim("hibernate", check=False)
+    assert done.returncode == 21
+    assert "gpu-state" in done.stderr
+    script(gpu_lab, before.node)
+    session.reclaim("hibernate")
+    session.wait_for_session("HIBERNATED")
+    session.reclaim("restore")
+    session.wait_for("RUNNING")
+    assert session.computes().pid == before.pid
+
+
 @pytest.mark.parametrize("call", ["Restore", "Unlock"])
 def test_a_restore_that_fails_there_is_done_elsewhere(
     gpu_lab: Lab, begin: Begin, call: str
