@@ -44,7 +44,6 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
 
-
 # Bytes of the job's memory; it works in the job's cgroups.
 _CRIU_ITSELF = 64 << 20
 
