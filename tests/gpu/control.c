@@ -60,7 +60,8 @@ void control_scan(void (*seen)(pid_t pid, const struct control *control, void *w
 	while (processes != NULL && control != NULL && (entry = readdir(processes)) != NULL) {
 		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
 
-		if (pid > 0 && control_of(pid, control, NULL) == 0)
+		if (pid > 0 && control_of(pid, control, NULL) == 0 &&
+		    strncmp(control->node, script_path(), sizeof(control->node)) == 0)
 			seen(pid, control, with);
 	}
 	free(control);

@@ -58,6 +58,7 @@ struct control {
 	_Atomic uint64_t asked, answered; /* numbers of requests: equal when there is none */
 	int state, stuck, result;
 	int thread; /* the restore thread as its innermost PID namespace numbers it */
+	char node[256]; /* script_path() */
 	char driver[80];
 	char id[40]; /* names the files that its device memory is in */
 	struct request request;
@@ -75,7 +76,7 @@ struct control {
 int control_of(pid_t pid, struct control *control, int *memory);
 /* Bytes of `uuid` that the block's process holds; `contexts` gets how many it has there. */
 uint64_t control_holds(const struct control *control, const char *uuid, int *contexts);
-/* Calls `seen` for every process that has a block and can be read. */
+/* Calls `seen` for every process of this node that has a block and can be read. */
 void control_scan(void (*seen)(pid_t pid, const struct control *control, void *with), void *with);
 /* 16 bytes of `GPU-...`. */
 void uuid_bytes(const char *uuid, unsigned char bytes[16]);

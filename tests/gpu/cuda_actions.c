@@ -218,8 +218,9 @@ static int obey(void)
 	script = process_script();
 	if (script == NULL)
 		return CUDA_ERROR_UNKNOWN;
+	script_pause(script, FAULT_SLOW, ACTIONS[command].call);
 	code = ACTIONS[command].act(script);
-	script_late(script, ACTIONS[command].call);
+	script_pause(script, FAULT_LATE, ACTIONS[command].call);
 	free(script);
 	return code;
 }

@@ -162,10 +162,13 @@ static int begin_with(const struct script *script)
 {
 	int code = script_fault(script, "cuInit", -1);
 
+	if (strlen(script_path()) >= sizeof(OWN->node))
+		code = CUDA_ERROR_OPERATING_SYSTEM;
 	if (code == CUDA_SUCCESS)
 		code = make_block();
 	if (code != CUDA_SUCCESS)
 		return code;
+	strcpy(OWN->node, script_path());
 	snprintf(OWN->driver, sizeof(OWN->driver), "%s", script->driver);
 	code = take_cards(script);
 	if (code == CUDA_SUCCESS)

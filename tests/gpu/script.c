@@ -128,7 +128,7 @@ static int read_card_line(struct card *card, const char *word, const char *rest)
 	return -1;
 }
 
-static const char *const FAULTS[] = {"error", "delay", "late", "breaks"};
+static const char *const FAULTS[] = {"error", "delay", "slow", "late", "breaks"};
 
 static int fault_of(const char *word)
 {
@@ -148,7 +148,7 @@ static int read_fault(struct script *script, int kind, const char *rest)
 		return -1;
 	fault->kind = kind;
 	fault->card = script->cards - 1;
-	if (kind == FAULT_DELAY || kind == FAULT_LATE)
+	if (kind != FAULT_ERROR && kind != FAULT_BREAKS)
 		return sscanf(value, "%lf", &fault->delay) == 1 && ++script->faults ? 0 : -1;
 	fault->code = code_of(fault->call, value);
 	if (fault->code < 0)
@@ -193,10 +193,16 @@ static int read_line(struct script *script, const char *line)
 	return read_card_line(&script->card[script->cards - 1], word, rest);
 }
 
-int script_read(struct script *script)
+const char *script_path(void)
 {
 	const char *path = getenv("NVML_SIMULATED");
-	FILE *file = fopen(path == NULL ? PLACE : path, "re");
+
+	return path == NULL ? PLACE : path;
+}
+
+int script_read(struct script *script)
+{
+	FILE *file = fopen(script_path(), "re");
 	char line[LONGEST];
 	int number = 0, rv = 0;
 
@@ -273,10 +279,10 @@ int script_breaks(const struct script *script, const char *call)
 	return 0;
 }
 
-void script_late(const struct script *script, const char *call)
+void script_pause(const struct script *script, int kind, const char *call)
 {
 	for (int i = 0; i < script->faults; i++)
-		if (script->fault[i].kind == FAULT_LATE &&
+		if (script->fault[i].kind == kind &&
 		    concerns(&script->fault[i], call, script->fault[i].card))
 			pause_for(script->fault[i].delay);
 }

@@ -55,7 +55,7 @@ struct card {
 	struct instance instance[MOST_INSTANCES];
 };
 
-enum { FAULT_ERROR, FAULT_DELAY, FAULT_LATE, FAULT_BREAKS };
+enum { FAULT_ERROR, FAULT_DELAY, FAULT_SLOW, FAULT_LATE, FAULT_BREAKS };
 
 struct fault {
 	char call[64]; /* a `*` at its end stands for any end */
@@ -77,6 +77,8 @@ struct script {
 	struct fault fault[MOST_FAULTS];
 };
 
+/* Where it lies. It stands for the node: two of them on one machine have nothing in common. */
+const char *script_path(void);
 /* 0, or -1 where there is no file or a line of it is wrong, which is said on stderr. */
 int script_read(struct script *script);
 double script_now(const struct script *script);
@@ -85,7 +87,8 @@ int script_fault(const struct script *script, const char *call, int card);
 
 /* CUDA: what an action ends with that then leaves its process beyond repair; 0: it goes well. */
 int script_breaks(const struct script *script, const char *call);
-/* CUDA: the time that passes in the process after its action is done, before it says so. */
-void script_late(const struct script *script, const char *call);
+/* CUDA: the time that passes in the process before its action is done (FAULT_SLOW), or after that
+ * before it says so (FAULT_LATE). */
+void script_pause(const struct script *script, int kind, const char *call);
 
 #endif
