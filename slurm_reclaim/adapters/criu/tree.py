@@ -34,11 +34,13 @@ from slurm_reclaim.errors import (
     IntegrityError,
     OperationFailed,
     RestoreFailed,
+    StoreUnavailable,
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Rights
 from slurm_reclaim.model.node_session import NodeSession
+from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
 
@@ -74,6 +76,7 @@ class SessionTree:
         self._config = config.agent
         self._node = node
         self._note_worker = note_worker
+        self._save = save
         self._jupyter = jupyter
         self._on_gpus = on_gpus
         self._clocks = (0, 0)
@@ -107,6 +110,7 @@ class SessionTree:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
+        self._settle(members)
         on_gpus = self._cuda.blockers(members)
         return [
             *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
@@ -115,6 +119,15 @@ class SessionTree:
             *self._surroundings.blockers(),
             *self._steps(),
         ]
+
+    def _settle(self, members: Sequence[Process]) -> None:
+        """What could not be given back after an earlier failure is tried again now and then."""
+        session = self._session
+        if session.living is Living.RUNNING and (session.gpu_taken or session.limits):
+            with suppress(GpuNotGivenBack, StoreUnavailable):
+                self._cuda.give_back(members)
+                self._limit.put_back()
+                self._save()
 
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)

@@ -19,14 +19,14 @@ from slurm_reclaim.model.node_session import GpuGrant
 _SPAWN = "have workers started by spawn or forkserver, not by fork, or end them"
 
 
-def of_holder(holder: Holder, has_state: bool) -> Iterator[Blocker]:
-    """`has_state`: the driver knows the process."""
+def of_holder(holder: Holder, why_none: str) -> Iterator[Blocker]:
+    """`why_none`: the driver's word where it knows of no CUDA state, "" where there is some."""
     process = holder.process
     if GDR in holder.devices:
         yield Blocker("gdrdrv", f"{process} has {GDR} open", "end what uses GPUDirect RDMA")
-    if not has_state:
+    if why_none:
         if holder.gpu:
-            what = f"{process} has {min(holder.gpu)} open and uses no CUDA"
+            what = f"{process} has {min(holder.gpu)} open and no CUDA state ({why_none})"
             yield Blocker("gpu-fork", what, f"its parent's, often a data loader's: {_SPAWN}")
         return
     if process.state in "Tt":

@@ -35,7 +35,7 @@ START_LONGEST = 120.0
 LOOK_LONGEST = 20.0
 _LINE_LONGEST = 1 << 16
 _DIES_WITHIN = 5.0
-# Children that sleep in the driver and can't be killed; with more of them no other is started.
+# Children that sleep in the driver and can't be killed; with so many no other is started.
 _MOST_STUCK = 4
 
 Pairs = Sequence[tuple[str, str]]
@@ -93,7 +93,7 @@ class Driver:
         self._partial = b""
         self.way = ""
         _stuck[:] = [child for child in _stuck if child.poll() is None]
-        if len(_stuck) > _MOST_STUCK:
+        if len(_stuck) >= _MOST_STUCK:
             raise NoWay(f"the CUDA driver hangs: {len(_stuck)} calls never came back", False)
         try:
             # -I: no directory and no variable of anybody's has a say in what is imported
@@ -144,10 +144,15 @@ class Driver:
 
     # -- actions ------------------------------------------------------------------------------
 
+    def why_none(self, process: Process) -> str:
+        """Why this process has no CUDA state, in the driver's word; "" where it has. By its restore
+        thread: a process may have a state without being one that can be saved
+        (`cuda-checkpoint --launch-job`)."""
+        result = str(self._ask("thread", process, LOOK_LONGEST)["result"])
+        return "" if result == OK else result
+
     def has_state(self, process: Process) -> bool:
-        """Whether the driver knows this process. By its restore thread: a process may have a
-        state without being one that can be saved (`cuda-checkpoint --launch-job`)."""
-        return bool(self._ask("thread", process, LOOK_LONGEST)["result"] == OK)
+        return not self.why_none(process)
 
     def state(self, process: Process) -> str:
         """`running`, `locked`, `checkpointed`, `failed`..., or `gone`."""

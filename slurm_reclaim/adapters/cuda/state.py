@@ -83,22 +83,21 @@ class CudaState:
             return []
         try:
             with self._driver(lambda _: None) as driver:
-                known = [h for h in found if driver.has_state(h.process)]
+                none = {h.process.pid: driver.why_none(h.process) for h in found}
+                known = [h for h in found if not none[h.process.pid]]
                 states = {h.process.pid: driver.state(h.process) for h in known}
         except NoWay as error:
             return [_no_way(error)]
         except GpuUnavailable as error:
             what = f"which processes use a GPU is not known: {error.message}"
             return [Blocker("gpu-unknown", what, "see the agent's log")]
-        return list(dict.fromkeys(self._of(found, known, states)))
+        each = (b for h in found for b in blockers.of_holder(h, none[h.process.pid]))
+        return list(dict.fromkeys([*each, *self._of(known, states)]))
 
-    def _of(
-        self, found: Sequence[Holder], known: Sequence[Holder], states: Mapping[int, str]
-    ) -> Iterable[Blocker]:
+    def _of(self, known: Sequence[Holder], states: Mapping[int, str]) -> Iterable[Blocker]:
         self._processes = [h.process for h in known]
-        for holder in found:
-            yield from blockers.of_holder(holder, holder in known)
-            state = states.get(holder.process.pid, "running")
+        for holder in known:
+            state = states[holder.process.pid]
             if state not in ("running", "gone"):
                 what = f"the GPU state of {holder.process} is {state}"
                 yield Blocker("gpu-state", what, "another program saves or has saved it")

@@ -67,8 +67,8 @@ def device() -> Iterator[str]:
     os.unlink(path)
 
 
-def names(holder: holders.Holder, has_state: bool = True) -> list[str]:
-    return [blocker.name for blocker in blockers.of_holder(holder, has_state)]
+def names(holder: holders.Holder) -> list[str]:
+    return [blocker.name for blocker in blockers.of_holder(holder, "")]
 
 
 def test_libraries_are_told_by_their_names(run: Run) -> None:
@@ -95,10 +95,11 @@ def test_tools_and_injections_are_named(run: Run) -> None:
 def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None:
     seen = run("libcuda.so.1", opened=(device,))
     assert seen.gpu == {device}
-    (blocker,) = blockers.of_holder(seen, has_state=False)
+    (blocker,) = blockers.of_holder(seen, "CUDA_ERROR_INVALID_VALUE")
     assert blocker.name == "gpu-fork"
     assert device in blocker.what
-    assert names(seen, has_state=True) == []
+    assert "CUDA_ERROR_INVALID_VALUE" in blocker.what
+    assert names(seen) == []
 
 
 def test_other_files_of_nvidia_are_not_spoken_for(run: Run) -> None:
