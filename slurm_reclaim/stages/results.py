@@ -110,8 +110,9 @@ def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
             started=desk.clock.now(),
         )
     else:
+        # Its agent reports it as not restored: it is held again, for another node (restoring.py).
         reason = f"could not be restored in place: {result.reason}"
-        desk.apply(session.id, Fact.RESTORE_IMPOSSIBLE, reason)
+        desk.note(session.id, "restore-in-place-failed", reason)
 
 
 _TAKERS: dict[tuple[State, Verb], Callable[[Desk, Session, Result], None]] = {

@@ -19,11 +19,12 @@ CARDS = 2
 MIB = 1 << 20
 
 
-def script(lab: Lab, node: str, *lines: str, per_card: str = "") -> None:
-    """What the node's simulated libraries go by from now on: these lines besides an idle node's."""
+def script(lab: Lab, node: str, *lines: str, card: str = "", more: str = "") -> None:
+    """What the node's simulated libraries go by from now on: these lines besides an idle node's,
+    and `more` of the card with that UUID."""
     text = gpus.idle(node, CARDS).replace("card\n", "".join(f"{x}\n" for x in lines) + "card\n", 1)
-    if per_card:
-        text = text.replace("mig 0\n", f"mig 0\n{per_card}\n")
+    if card:
+        text = text.replace(f"uuid {card}\n", f"uuid {card}\n{more}\n")
     where = gpus.SCRIPT
     lab.exec(node, "sh", "-c", f"cat >{where}.new; mv {where}.new {where}", stdin=text)
 

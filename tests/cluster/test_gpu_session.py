@@ -59,13 +59,17 @@ def impatient(gpu_lab: Lab) -> Iterator[None]:
         gpu_lab.restart_daemon(node, "reclaim-agent")
 
 
-def hibernating(session: GpuSession) -> list[subprocess.CompletedProcess[str]]:
-    """`reclaim hibernate` in the background; what became of it, once it is over."""
+def in_background(session: GpuSession, verb: str) -> list[subprocess.CompletedProcess[str]]:
+    """What became of it, once it is over."""
     done: list[subprocess.CompletedProcess[str]] = []
     threading.Thread(
-        target=lambda: done.append(session.reclaim("hibernate", check=False)), daemon=True
+        target=lambda: done.append(session.reclaim(verb, check=False)), daemon=True
     ).start()
     return done
+
+
+def hibernating(session: GpuSession) -> list[subprocess.CompletedProcess[str]]:
+    return in_background(session, "hibernate")
 
 
 def test_the_card_is_given_back_and_another_one_found_elsewhere(gpu_lab: Lab, begin: Begin) -> None:
@@ -134,8 +138,8 @@ CALLS = {
 def test_whatever_the_driver_says_the_session_runs_on(
     gpu_lab: Lab, begin: Begin, impatient: None, call: str, how: str
 ) -> None:
-    if how.startswith("late") and CALLS[call] == 21:
-        pytest.skip("only of what a process does itself")
+    if how.startswith("late") and call != "cuCheckpointProcessCheckpoint":
+        pytest.skip("the others are over at once, or waited for longer")
     if how.startswith("delay") and call == "cuInit":
         pytest.skip("the start of a driver is waited for as long as it may take")
     session = begin()
@@ -171,14 +175,38 @@ def test_a_state_that_can_not_be_given_back_is_saved_instead(gpu_lab: Lab, begin
     done = hibernating(session)
     gpu_lab.wait("the lock", session.locked)
     session.reclaim("keep")
+    # Kept by its owner it is restored in place, which fails with the same driver: held again.
     session.wait_for_session("HIBERNATED", 90)
-    gpu_lab.wait("the end of it", lambda: done)
+    gpu_lab.wait("the end of it", lambda: done, 60)
     assert "could not be given back" in session.event("checkpoint-committed")["reason"]
     script(gpu_lab, before.node)
     session.reclaim("restore")
     session.wait_for("RUNNING")
     assert session.computes().pid == before.pid
     assert session.output().count("started") == 1
+
+
+def test_what_could_not_be_given_back_is_tried_again(gpu_lab: Lab, begin: Begin) -> None:
+    session = begin()
+    before = session.computes()
+    pid = gpu_lab.out(before.node, "pgrep", "-u", "alice", "-f", "mib 16").split()[-1]
+    taken = "error cuCheckpointProcessRestore UNKNOWN"
+    script(gpu_lab, before.node, taken, card=before.uuid, more=f"process {pid} 1000")
+    done = session.reclaim("hibernate", check=False)
+    assert done.returncode == 41, done.stderr
+    assert "NVML still shows PID" in done.stderr
+    assert "could not be given back" in done.stderr
+    assert session.state == "RUNNING"
+    done = session.reclaim("hibernate", check=False)
+    assert done.returncode == 21
+    assert "gpu-state" in done.stderr
+    assert "gpu-stopped" not in done.stderr
+    script(gpu_lab, before.node)
+    session.reclaim("hibernate")
+    session.wait_for_session("HIBERNATED")
+    session.reclaim("restore")
+    session.wait_for("RUNNING")
+    assert session.computes().pid == before.pid
 
 
 @pytest.mark.parametrize("call", ["Restore", "Unlock"])
@@ -226,12 +254,22 @@ def test_an_agent_killed_with_the_gpu_in_hand(gpu_lab: Lab, begin: Begin, call: 
     script(gpu_lab, before.node, f"late cuCheckpointProcess{call} 5")
     hibernating(session)
     gpu_lab.wait("the lock", session.locked)
-    gpu_lab.stop_daemon(before.node, "reclaim-agent", kill=True)
-    script(gpu_lab, before.node)
-    assert session.locked()
-    gpu_lab.start_daemon(before.node, "reclaim-agent")
-    gpu_lab.wait("recovery", lambda: "agent-recovered" in session.kinds(), 60)
-    session.runs_on(before)
+    # Without the controller nobody tells the next agent what to do.
+    gpu_lab.stop_daemon("ctl", "reclaimd")
+    try:
+        gpu_lab.stop_daemon(before.node, "reclaim-agent", kill=True)
+        script(gpu_lab, before.node)
+        assert session.locked()
+        gpu_lab.start_daemon(before.node, "reclaim-agent")
+        gpu_lab.wait("recovery", lambda: not session.locked(), 60)
+        session.runs_on(before)
+    finally:
+        gpu_lab.start_daemon("ctl", "reclaimd")
+    # Which then repeats its order.
+    session.wait_for_session("HIBERNATED")
+    session.reclaim("restore")
+    session.wait_for("RUNNING")
+    assert session.computes().pid == before.pid
 
 
 def test_an_agent_killed_while_the_gpu_comes_back(gpu_lab: Lab, begin: Begin) -> None:
@@ -242,15 +280,18 @@ def test_an_agent_killed_while_the_gpu_comes_back(gpu_lab: Lab, begin: Begin) ->
     session.wait_for_session("HIBERNATED")
     script(gpu_lab, "n2", "delay cuCheckpointProcessRestore 8")
     with only(gpu_lab, "n2"):
-        session.reclaim("restore", check=False)
+        in_background(session, "restore")
         gpu_lab.wait("CRIU's end", lambda: "checkpointed" in session.now("n2")["states"].values())
         gpu_lab.stop_daemon("n2", "reclaim-agent", kill=True)
         script(gpu_lab, "n2")
         gpu_lab.start_daemon("n2", "reclaim-agent")
         gpu_lab.wait("the end of it", lambda: "agent-recovered" in session.kinds(), 60)
-    if session.session()["state"] != "ACTIVE":
-        session.wait_for_session("HIBERNATED")
-        session.reclaim("restore")
+    # The child that it left was within the call, and came to its end: but nobody unlocked.
+    assert (
+        session.event("agent-recovered")["reason"] == "the agent was restarted during the restore"
+    )
+    session.wait_for_session("HIBERNATED")
+    session.reclaim("restore")
     session.wait_for("RUNNING")
     assert session.computes().pid == before.pid
     assert session.output().count("started") == 1
@@ -262,7 +303,7 @@ PIECES = "python3 /shared/inside/gpu_pieces.py $OUT 15 20"
 def limit(session: GpuSession) -> str:
     where = "$(find /sys/fs/cgroup -type d -name job_{0} | grep -E 'memory|slurm' | head -1)"
     files = "memory.limit_in_bytes memory.max"
-    line = f"cd {where.format(session.job)} && cat {files} 2>/dev/null"
+    line = f"cd {where.format(session.job)} && cat {files} 2>/dev/null || true"
     return session.lab.out(session.node, "sh", "-c", line)
 
 

@@ -45,6 +45,10 @@ from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
 
 
+# Bytes of the job's memory; it works in the job's cgroups.
+_CRIU_ITSELF = 64 << 20
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """A directory descriptor: CRIU, as the user, reaches the directory through it alone, because
@@ -82,6 +86,7 @@ class SessionTree:
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
+        self._stopping: set[int] = set()
         self._rights: dict[int, Rights] = {}
         self._limit = MemoryLimit(session, config.gpu.raise_memory, save)
         self._cuda = CudaState(session, config.gpu, save, note_worker)
@@ -262,19 +267,23 @@ class SessionTree:
         if without := self._cuda.taken(members):
             # They get it back themselves, and only where they can run. The others wait for it: as
             # long as they do, what was dumped is still the session.
-            tree.signal_all([p for p in without if p.state in "Tt"], signal.SIGCONT)
+            frozen = [p for p in without if p.state in "Tt"]
+            tree.signal_all(frozen, signal.SIGCONT)
             try:
                 self._cuda.give_back(members)
             except GpuNotGivenBack:
-                tree.signal_all(without, signal.SIGSTOP)
+                tree.signal_all(frozen, signal.SIGSTOP)
+                self._stopping = {p.pid for p in frozen}
                 raise
         self.let_run()
 
     def let_run(self) -> None:
         """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
-        stopped = set(self._session.stopped)
-        frozen = [p for p in self._members() if p.state in "Tt" and p.inner not in stopped]
-        tree.signal_all(frozen, signal.SIGCONT)
+        stopped, stopping = set(self._session.stopped), self._stopping
+        # Who was told to stop a moment ago may still show as running.
+        frozen = [p for p in self._members() if p.state in "Tt" or p.pid in stopping]
+        tree.signal_all([p for p in frozen if p.inner not in stopped], signal.SIGCONT)
+        self._stopping = set()
         self._limit.put_back()
 
     def kill(self) -> None:
@@ -302,8 +311,9 @@ class SessionTree:
             self._prepare(opened.images, manifest)
             self._surroundings.put_back(opened)
             inherit = self._surroundings.inherit(manifest)
-            if manifest.needs.gpu is not None:
-                self._limit.make_room(manifest.needs.memory)
+            if (gpu := manifest.needs.gpu) is not None:
+                spare = copied(gpu.used) - gpu.used + _CRIU_ITSELF
+                self._limit.make_room(manifest.needs.memory + spare)
             with _opened(opened.criu) as fd:
                 done = self._restore(fd, inherit, manifest)
             if why := opened.trouble():
@@ -311,8 +321,8 @@ class SessionTree:
             if not done.ok:
                 raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
             self._see_alive(manifest)
-            if manifest.needs.gpu is not None:
-                self._cuda.bring_back(manifest.needs.gpu, self._members())
+            if gpu is not None:
+                self._cuda.bring_back(gpu, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
             if isinstance(error, OSError):
