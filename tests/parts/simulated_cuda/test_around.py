@@ -57,6 +57,7 @@ NONE = "cuInit: CUDA_ERROR_NO_DEVICE (100)"
         ("1", [1]),
         (uuid(1), [1]),
         ("0,7,1", [0]),
+        ("0,0,1", [0]),
         ("", []),
         ("none", []),
     ],
@@ -103,7 +104,17 @@ def test_memory_is_given_back(node: Node) -> None:
         print(unused() - before, total.value)
     """
     assert python(node, code) == f"{MIB} {GIB}"
-    assert node.device_memory() == 0  # and what an orderly end leaves
+    assert node.device_memory() == 0
+
+
+def test_an_orderly_end_leaves_nothing(node: Node) -> None:
+    code = """
+        session = cuda_session.Session(mib=1)
+        import os
+        print(len(os.listdir(os.environ["SIMULATED_GPU_MEMORY"])), session.verify())
+    """
+    assert python(node, code) == "2 True"
+    assert node.device_memory() == 0
 
 
 NVML = """

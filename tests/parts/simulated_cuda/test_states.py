@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.parts.simulated_cuda.conftest import MIB, Asker, Node, Session, card, children, until
+from tests.parts.simulated_cuda.conftest import (
+    MIB,
+    SESSION,
+    Asker,
+    Node,
+    Session,
+    card,
+    children,
+    until,
+)
 
 ALL_OPEN = ["nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"]
 
@@ -140,6 +151,7 @@ def test_a_forked_child_holds_the_files_and_has_no_state(node: Node, ask: Asker)
     held = [str(path.readlink()) for path in Path(f"/proc/{child}/fd").iterdir()]
     assert sum("/nvidia" in name for name in held) == len(ALL_OPEN)
     assert ask("thread", child) == "INVALID_VALUE"
+    assert ask("state", child) == "INVALID_VALUE"
     ask.checkpointed(session)
     ask.brought_back(session)
     assert session.is_well()
@@ -170,3 +182,43 @@ def test_of_two_who_ask_at_once_one_wins(node: Node, ask: Asker) -> None:
     ask.send("lock", session.pid)
     second.send("lock", session.pid)
     assert sorted([ask.answer()[0], second.answer()[0]]) == ["ILLEGAL_STATE", "SUCCESS"]
+
+
+THREADS = """
+    import ctypes, random, threading, time
+    from cuda_session import Driver, Card
+    driver = Driver()
+    driver.call("cuInit", 0)
+    print("up", flush=True)
+    def work(number):
+        dice = random.Random(number)
+        for turn in range(150):
+            card = Card(driver, number % 2, dice.randrange(1, 60000), f"{number}/{turn}", False)
+            assert card.verify()
+            driver.call("cuMemFree_v2", card._address)
+            driver.call("cuDevicePrimaryCtxRelease_v2", number % 2)
+        done.append(number)
+    done = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(sorted(done))
+"""
+
+
+def test_threads_are_caught_anywhere(node: Node, ask: Asker) -> None:
+    """Allocating, copying and freeing at the moment of the lock."""
+    head = f"import sys; sys.path.insert(0, {str(SESSION.parent)!r})\n"
+    busy = node.start(sys.executable, "-c", head + textwrap.dedent(THREADS))
+    assert busy.stdout is not None
+    assert busy.stdout.readline() == "up\n"
+    rounds = 0
+    while busy.poll() is None and rounds < 200:
+        for call in ("lock", "checkpoint", "restore", "unlock"):
+            if ask(call, busy.pid) != "SUCCESS":
+                break
+        rounds += 1
+        time.sleep(0.01)
+    assert busy.stdout.read() == "[0, 1, 2, 3]\n"
+    assert rounds > 5
+    assert node.device_memory() == 0
