@@ -14,18 +14,32 @@ static const char *const NAMES[] = {
 	"ZE_AFFINITY_MASK",	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "HOSTNAME",
 };
 
-static int is_named(const char *entry, const char *name)
-{
-	size_t length = strlen(name);
+/* Of Slurm's: a token that some submit with, what slurmstepd itself takes away again before the
+ * job begins, and the PID of the relay. */
+static const char *const LEFT_OUT[] = {
+	"SLURM_JWT=", "SLURM_RLIMIT_", "SLURM_PRIO_PROCESS=", "SLURM_UMASK=", "SLURM_SPANK_",
+	"SLURM_TASK_PID=",
+};
 
-	return strncmp(entry, name, length) == 0 && entry[length] == '=';
+static int begins(const char *entry, const char *start)
+{
+	return strncmp(entry, start, strlen(start)) == 0;
 }
 
-/* Everything of Slurm's but the token that some submit with; nothing else of the user's. */
+static int is_named(const char *entry, const char *name)
+{
+	return begins(entry, name) && entry[strlen(name)] == '=';
+}
+
+/* Nothing else of the user's. */
 static int of_allocation(const char *entry)
 {
-	if (strncmp(entry, "SLURM", 5) == 0)
-		return !is_named(entry, "SLURM_JWT");
+	if (begins(entry, "SLURM")) {
+		for (size_t i = 0; i < sizeof(LEFT_OUT) / sizeof(LEFT_OUT[0]); i++)
+			if (begins(entry, LEFT_OUT[i]))
+				return 0;
+		return 1;
+	}
 	for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
 		if (is_named(entry, NAMES[i]))
 			return 1;

@@ -55,7 +55,8 @@ def publish(run: Path, job_id: int, uid: int, found: dict[str, str]) -> None:
     """Write it where `reclaim environment` looks; `run` is the agent's folder, which nobody but
     root can write to. Raises OSError."""
     folder = run / FOLDER
-    folder.mkdir(mode=0o711, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    os.chmod(folder, 0o711)  # whatever the umask is
     handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
     try:
         with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -31,10 +31,15 @@ def relay(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of another user need root")
-def test_its_owner_alone_can_read_it(tmp_path: Path, relay: int) -> None:
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_its_owner_alone_can_read_it(tmp_path: Path, relay: int, umask: int) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    allocation.show(run, 7, UID, relay)
+    before = os.umask(umask)
+    try:
+        allocation.show(run, 7, UID, relay)
+    finally:
+        os.umask(before)
     path = run / "environment" / "7"
     seen = path.stat()
     assert (seen.st_uid, stat.S_IMODE(seen.st_mode)) == (UID, 0o400)

@@ -72,6 +72,8 @@ def test_the_relay_carries_what_slurm_says_of_the_allocation(bench):
         "SLURM_JOB_GPUS": "1",
         "SLURMD_NODENAME": "n2",
         "SLURM_JWT": "secret",
+        "SLURM_RLIMIT_CORE": "0",
+        "SLURM_SPANK_TOKEN": "secret",
         "SLURM_JWT_SOURCE": "none",
         "CUDA_VISIBLE_DEVICES": "0",
         "CUDA_VISIBLE_DEVICES_OLD": "7",
@@ -86,9 +88,10 @@ def test_the_relay_carries_what_slurm_says_of_the_allocation(bench):
     entries = Path(f"/proc/{task.pid}/environ").read_text().rstrip("\0").split("\0")
     seen = dict(entry.split("=", 1) for entry in entries)
     assert seen["PATH"] == "/usr/bin:/bin"
-    gone = ("SLURM_JWT", "CUDA_VISIBLE_DEVICES_OLD", "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_")
+    gone = {"SLURM_JWT", "SLURM_RLIMIT_CORE", "SLURM_SPANK_TOKEN", "CUDA_VISIBLE_DEVICES_OLD",
+            "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_"}  # fmt: skip
     assert {name: value for name, value in env.items() if name not in gone}.items() <= seen.items()
-    assert not set(gone) & seen.keys()
+    assert not (gone | {"SLURM_TASK_PID"}) & seen.keys()
     # it is the job's user's process, and yet not the user's to read
     assert Path(f"/proc/{task.pid}/environ").stat().st_uid == 0
 

@@ -185,10 +185,14 @@ class World:
             reason="", restarts=job.restarts, submitted=job.submitted, started=int(job.started),
             ends=0, time_limit=job.time_limit,
             time_used=int(self.time - job.started) if job.node else 0,
-            nodes=(job.node,) if job.node else (), held=job.held,
+            nodes=self._nodes_of(job), held=job.held,
             array_job_id=job.array[0] if job.array else 0,
             array_task=job.array[1] if job.array else None,
         )  # fmt: skip
+
+    def _nodes_of(self, job: SimJob) -> tuple[str, ...]:
+        others = (f"x{number}" for number in range(1, job.node_count))
+        return (job.node, *others) if job.node else ()
 
     # -- the rules ----------------------------------------------------------------------------
 
