@@ -25,7 +25,7 @@ from slurm_reclaim.adapters.proc import (
     opened,
     tree,
 )
-from slurm_reclaim.adapters.proc.memory_limit import MemoryLimit
+from slurm_reclaim.adapters.proc.memory_limit import MemoryLimit, copied
 from slurm_reclaim.adapters.proc.opened import Opened
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
@@ -188,11 +188,6 @@ class Fitting:
                 f"the checkpoint needs {amount(needs.hugepages)}"
             )
         return found
-
-
-def copied(held: int) -> int:
-    """Bytes of the job's memory that the copy of so much GPU memory takes, with some to spare."""
-    return held + held // 20
 
 
 def _inside(path: bytes, folders: Sequence[bytes]) -> bool:

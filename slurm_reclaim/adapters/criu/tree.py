@@ -12,9 +12,9 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu import command, credentials, images
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe
-from slurm_reclaim.adapters.criu.fitting import Fitting, copied
+from slurm_reclaim.adapters.criu.fitting import Fitting
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
-from slurm_reclaim.adapters.cuda.state import CudaState
+from slurm_reclaim.adapters.cuda.half import GpuHalf
 from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import (
     blockers,
@@ -25,27 +25,20 @@ from slurm_reclaim.adapters.proc import (
     terminals,
     tree,
 )
-from slurm_reclaim.adapters.proc.memory_limit import MemoryLimit
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.errors import (
     DumpFailed,
-    GpuNotGivenBack,
     IntegrityError,
     OperationFailed,
     RestoreFailed,
-    StoreUnavailable,
     Unavailable,
 )
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Rights
 from slurm_reclaim.model.node_session import NodeSession
-from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import Reading, Signal
 from slurm_reclaim.ports import Opened, Staging
-
-# Bytes of the job's memory; it works in the job's cgroups.
-_CRIU_ITSELF = 64 << 20
 
 
 @contextmanager
@@ -79,18 +72,14 @@ class SessionTree:
         self._config = config.agent
         self._node = node
         self._note_worker = note_worker
-        self._save = save
         self._jupyter = jupyter
-        self._on_gpus = on_gpus
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
-        self._stopping: set[int] = set()
         self._rights: dict[int, Rights] = {}
-        self._limit = MemoryLimit(session, config.gpu.raise_memory, save)
-        self._cuda = CudaState(session, config.gpu, save, note_worker)
+        self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
-        self._fitting = Fitting(session, config.agent, self._surroundings, self._limit)
+        self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -114,35 +103,21 @@ class SessionTree:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
-        self._settle(members)
-        on_gpus = self._cuda.blockers(members)
+        on_gpus = self._gpus.blockers(members)
         return [
             *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
             *on_gpus,
-            *self._fitting.blockers(members, root, self._cuda.devices, self._held()),
+            *self._fitting.blockers(members, root, self._gpus.devices, self._gpus.held),
             *self._surroundings.blockers(),
             *self._steps(),
         ]
 
-    def _settle(self, members: Sequence[Process]) -> None:
-        """What could not be given back after an earlier failure is tried again now and then."""
-        session = self._session
-        if session.living is Living.RUNNING and (session.gpu_taken or session.limits):
-            with suppress(GpuNotGivenBack, StoreUnavailable):
-                self._cuda.give_back(members)
-                self._limit.put_back()
-                self._save()
-
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
 
-    def _held(self) -> int:
-        """Bytes of GPU memory, which the dump will find in the session's own."""
-        return max(self._cuda.held, self._on_gpus())
-
     def memory(self) -> int:
         outputs = self._surroundings.output_bytes()
-        return blockers.memory(self._members()) + self._held() + outputs
+        return blockers.memory(self._members()) + self._gpus.held + outputs
 
     def used(self, since: float, optional: Collection[str]) -> Sequence[str]:
         # First: what comes while Jupyter is asked counts as having arrived. Where it is not known
@@ -187,7 +162,7 @@ class SessionTree:
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
         self._fitting.prepare()
-        self._take_from_gpus()
+        self._gpus.take(lambda: tree.members(self._session.init))
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
@@ -213,15 +188,6 @@ class SessionTree:
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
 
-    def _take_from_gpus(self) -> None:
-        """Before CRIU: what is on a card it can't see, and a frozen process can't be locked."""
-        try:
-            if self._cuda.held:
-                self._limit.make_room(copied(self._cuda.held))
-        except OSError as error:
-            raise DumpFailed(f"its memory limit: {error.filename}: {error.strerror}") from error
-        self._cuda.take(lambda: tree.members(self._session.init))
-
     def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
         running = command.start(entry, words)
         self._note_worker(running.pid)
@@ -241,7 +207,7 @@ class SessionTree:
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
         members = self._members()
-        needs, files = self._fitting.record(staged.images, members, self._cuda.needs())
+        needs, files = self._fitting.record(staged.images, members, self._gpus.needs())
         return describe(
             session=self._session,
             root=self._root(),
@@ -263,34 +229,21 @@ class SessionTree:
         self._frozen = []
         members = self._members()
         repair.end(members)
-        if without := self._cuda.taken(members):
-            # They get it back themselves, and only where they can run. The others wait for it: as
-            # long as they do, what was dumped is still the session.
-            frozen = [p for p in without if p.state in "Tt"]
-            tree.signal_all(frozen, signal.SIGCONT)
-            try:
-                self._cuda.give_back(members)
-            except GpuNotGivenBack:
-                tree.signal_all(frozen, signal.SIGSTOP)
-                self._stopping = {p.pid for p in frozen}
-                raise
+        self._gpus.give_back(members)
         self.let_run()
 
     def let_run(self) -> None:
         """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
-        stopped, stopping = set(self._session.stopped), self._stopping
-        # Who was told to stop a moment ago may still show as running.
+        stopped, stopping = set(self._session.stopped), self._gpus.stopping
         frozen = [p for p in self._members() if p.state in "Tt" or p.pid in stopping]
         tree.signal_all([p for p in frozen if p.inner not in stopped], signal.SIGCONT)
-        self._stopping = set()
-        self._limit.put_back()
+        self._gpus.limit.put_back()
 
     def kill(self) -> None:
         self._frozen = []
         repair.cut(self._members())
         dead = tree.kill_all(self._session.init)
-        self._session.gpu_taken = ()
-        self._limit.put_back()
+        self._gpus.over()
         if not dead:
             left = [str(p) for p in self._members() if p.state not in "ZX"]
             raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")
@@ -310,9 +263,7 @@ class SessionTree:
             self._prepare(opened.images, manifest)
             self._surroundings.put_back(opened)
             inherit = self._surroundings.inherit(manifest)
-            if (gpu := manifest.needs.gpu) is not None:
-                spare = copied(gpu.used) - gpu.used + _CRIU_ITSELF
-                self._limit.make_room(manifest.needs.memory + spare)
+            self._gpus.expect(manifest.needs)
             with _opened(opened.criu) as fd:
                 done = self._restore(fd, inherit, manifest)
             if why := opened.trouble():
@@ -320,8 +271,7 @@ class SessionTree:
             if not done.ok:
                 raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
             self._see_alive(manifest)
-            if gpu is not None:
-                self._cuda.bring_back(gpu, self._members())
+            self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
             if isinstance(error, OSError):
@@ -330,7 +280,7 @@ class SessionTree:
         finally:
             for fd, _ in inherit:
                 os.close(fd)
-            self._limit.put_back()
+            self._gpus.limit.put_back()
 
     def _prepare(self, private: Path, manifest: Manifest) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from."""
@@ -382,7 +332,4 @@ class SessionTree:
         living = [p for p in members if p.state not in "ZX"]
         if len(living) < manifest.processes or all(p.inner != manifest.root_pid for p in members):
             return False
-        if not self._cuda.whole(manifest.needs.gpu, living):
-            return False
-        self._limit.put_back()
-        return True
+        return self._gpus.whole(manifest.needs, living)

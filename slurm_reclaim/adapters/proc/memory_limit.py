@@ -31,6 +31,11 @@ _NODE_KEEPS = 1 << 30
 _PATIENCE = 10.0  # seconds until the state's copy has left the job's memory
 
 
+def copied(held: int) -> int:
+    """Bytes of the job's memory that the copy of so much GPU memory takes, with some to spare."""
+    return held + held // 20
+
+
 class MemoryLimit:
     """Of one session's job. `allowed`: the site allows it to be raised. `save` makes the session's
     record durable."""
