@@ -6,7 +6,7 @@ from slurm_reclaim.errors import DumpFailed, OperationFailed, StoreUnavailable
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.order import Living, Outcome
 from slurm_reclaim.stages import node_hibernate, node_restore
-from tests.parts.store.world import ID, MEMORY, Killed, World
+from tests.parts.store.world import ID, MEMORY, OWNER, Killed, World
 
 
 def hibernate(world, **changes):
@@ -156,6 +156,18 @@ def test_a_gpu_state_that_can_not_be_given_back_is_saved_with_the_rest(tmp_path,
     assert "CUDA_ERROR_UNKNOWN" in result.reason
     assert "let_run" not in world.steps
     assert result.bytes == len(MEMORY) + len(b"core") + len(b"tar")
+
+
+def test_what_was_made_durable_is_told_again(tmp_path):
+    """The second commit comes when the program at the store has ended."""
+    world = World(tmp_path)
+    staged = world.store.real.stage(ID, 0, OWNER, lambda _: None)
+    with staged.receive("pages-1.img") as pages:
+        pages.write(MEMORY)
+    first = staged.finish()
+    staged._child.wait()
+    assert staged.finish() == first
+    staged.close()
 
 
 def test_a_lost_gpu_state_leaves_the_rest_running(tmp_path):
