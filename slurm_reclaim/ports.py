@@ -220,7 +220,12 @@ class Tree(Protocol):
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest: ...
 
     def resume(self) -> None:
-        """Let a stopped tree run on as it was before."""
+        """Let a stopped tree run on as it was before. GpuNotGivenBack: it is still stopped, since
+        a process of it can't be given back what it had on its GPUs."""
+        ...
+
+    def let_run(self) -> None:
+        """Let a stopped tree run on as it is."""
         ...
 
     def kill(self) -> None:

@@ -11,12 +11,16 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.cuda.driver import tools_missing
+from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
+from slurm_reclaim.adapters.gpu.watch import nvml
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -146,8 +150,10 @@ async def serve(settings: Settings) -> None:
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
+    gpus = NodeCards(nvml(), partial(tools_missing, config.gpu.cuda_checkpoint))
+    await asyncio.to_thread(gpus.look, AT_START)
     facts = await asyncio.to_thread(
-        FactFinder, config.agent.criu, store, keys, digest(config), remote is None
+        FactFinder, config.agent.criu, store, keys, digest(config), remote is None, gpus.look
     )
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)

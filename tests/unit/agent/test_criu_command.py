@@ -1,0 +1,26 @@
+"""CRIU's command lines: what must never be missing from them."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_reclaim.adapters.criu import command
+
+ROOT = Path(__file__).parents[3]
+LINES = [command.dump("criu", 300, 5, 1 << 20), command.restore("criu", 5, [(7, "/a.out")])]
+
+
+@pytest.mark.parametrize("words", LINES, ids=["dump", "restore"])
+def test_no_plugin_and_no_configuration_of_the_node_is_loaded(words: list[str]) -> None:
+    """CRIU's plugin for CUDA would lock and restore by itself, and hide that it failed."""
+    assert words[words.index("-L") + 1] == str(command.LIBEXEC)
+    assert "--no-default-config" in words
+    assert not {name for name in command.ENVIRONMENT if name.startswith("CRIU")}
+
+
+def test_no_library_of_ours_lies_where_criu_looks_for_plugins() -> None:
+    """It loads every *.so there."""
+    makefile = (ROOT / "spank/Makefile").read_text()
+    lines = [line for line in makefile.split("\n") if "LIBEXECDIR" in line or "libexec" in line]
+    assert lines
+    assert not [line for line in lines if ".so" in line]
