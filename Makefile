@@ -14,13 +14,16 @@ AGAIN := --reruns 1
 	docs rpm clean
 
 help:
-	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
-	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
-	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
-	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
+	@echo 'make demo      the main job on a test cluster: hibernate and restore a Jupyter session (as root)'
+	@echo 'make test      lint, types, unit tests, parts, C tests, cluster tests (as root)'
+	@echo 'make check     lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make test-gpu  on a machine with an NVIDIA GPU: CUDA state saved and brought back (as root)'
-	@echo 'make ide     a remote IDE for real: code-server and a browser on a test cluster'
-	@echo 'make fmt lint types unit parts spank cluster race crash docs rpm clean'
+	@echo 'make crash     every step of a hibernation and a restore killed, failed or stopped (as root)'
+	@echo 'make race      the last second before a hibernation, two hundred times (as root)'
+	@echo 'make ide       a remote IDE for real: code-server and a browser on a test cluster (as root)'
+	@echo 'make bench     against plain criu, psutil and the rules of other products; scale'
+	@echo 'make clean     test clusters down and forgotten, what was built here removed'
+	@echo 'make venv fmt lint types unit parts spank cluster docs rpm: one step each'
 
 venv: $(BIN)/.complete
 

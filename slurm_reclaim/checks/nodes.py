@@ -9,7 +9,7 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.load import digest
 from slurm_reclaim.config.schema import Config
-from slurm_reclaim.model import driver
+from slurm_reclaim.model import driver, extras
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.status import NodeStatus
 
@@ -111,7 +111,10 @@ def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
     if not said:
         return [_FAMILY.ok(name, f"{fold(n.name for n in nodes)}, driver {drivers[0]}")]
     what = "; ".join(f"{fold(names)}: {why}" for why, names in said.items())
-    return [_FAMILY.warning(name, what, _GPU_HINT)]
+    hint = _GPU_HINT
+    if any("installed" in why for why in said):
+        hint = f"{extras.install('gpu', 'cuda')} there; {hint}"
+    return [_FAMILY.warning(name, what, hint)]
 
 
 def _no_plugin(_: NodeFacts) -> str:
