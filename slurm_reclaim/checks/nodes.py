@@ -51,7 +51,7 @@ _CRIU_HINT = "run `reclaim check` as root on one of these nodes"
 _STORE_HINT = "mount the store there, root-only; run `reclaim check` as root on one of these nodes"
 
 
-_GPU_HINT = "docs/gpu.md; sessions without CUDA state are not touched by this"
+_GPU_HINT = "docs/gpu.md; sessions without a GPU are not touched by this"
 
 
 def fold(names: Iterable[str]) -> str:
@@ -95,8 +95,8 @@ def _every(
 
 
 def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
-    """Of nodes with GPUs; none where there is no such node. Sessions without CUDA state don't need
-    it, so it is no failure."""
+    """Of nodes with GPUs; none where there is no such node. Sessions without a GPU don't need it,
+    so it is no failure."""
     if not nodes:
         return []
     name = "CUDA checkpoints on GPU nodes"
