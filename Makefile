@@ -30,8 +30,9 @@ venv: $(BIN)/.complete
 # The stamp is newer than pyproject.toml once every dependency is in.
 $(BIN)/.complete: pyproject.toml
 	@.ci/prepare venv
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo 'Python packages into $(VENV), about a minute'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 fmt: venv
