@@ -59,7 +59,7 @@ parts: venv
 	    --maxprocesses 4
 
 spank: venv
-	@.ci/prepare gcc slurm-dev
+	@.ci/prepare gcc slurm-dev ps
 	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN) --numprocesses 4" \
 	    $(MAKE) -C spank test
 
