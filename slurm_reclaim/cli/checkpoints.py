@@ -20,6 +20,7 @@ from slurm_reclaim.model.catalogue import (
     Shown,
     parse_checkpoint_ref,
 )
+from slurm_reclaim.model.ids import parse_session_id
 
 _HEADER = ("CHECKPOINT", "USER", "STATE", "CREATED", "SIZE", "ALONE", "PINNED", "EXPIRES", "KEPT")
 _WAIT = 20  # seconds that one question for an errand is held open
@@ -188,15 +189,16 @@ def export(app: App, checkpoint: str, file: Path) -> None:
     <store>/<cluster> it is a checkpoint again.
     """
     from slurm_reclaim.adapters.store import export as archive
+    from slurm_reclaim.adapters.store.places import stocks_of
 
     if os.geteuid() != 0:
         raise NotPermitted("only root may export checkpoints: they hold the memory of a user")
     config = app.config()
-    root, keys = Path(config.store.path), Path(config.store.keys)
     ref = parse_checkpoint_ref(checkpoint)
-    id, restarts = archive.find(root, keys, ref, config.slurm.cluster)
-    who = f"export-{os.uname().nodename}-{os.getpid()}"
-    size = archive.export(archive.opened(root, keys, id.cluster), who, id, restarts, file)
+    cluster = parse_session_id(ref.session).cluster if ref.session else config.slurm.cluster
+    work = Path(config.agent.state) / "work"
+    stock, id, restarts = archive.find(stocks_of(config.store, cluster, work), ref)
+    size = archive.export(stock, id, restarts, file)
     if app.output.json:
         app.output.value({"checkpoint": f"{id}/{restarts}", "file": str(file), "bytes": size})
         return

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
-from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
+from slurm_reclaim.adapters.store.remote import AnyStore
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.daemon.node_store import NodeStoreOrders
@@ -17,7 +17,7 @@ from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import STORE_VERBS, Living, Order, Outcome, Result, Verb
-from slurm_reclaim.ports import Clock
+from slurm_reclaim.ports import Clock, Stock
 from slurm_reclaim.stages import node_hibernate
 from slurm_reclaim.stages.node_preflight import preflight
 
@@ -32,13 +32,18 @@ LONGEST_WAIT = 30.0  # seconds
 
 class NodeOrders:
     def __init__(
-        self, sessions: NodeSessions, starts: NodeStarts, store: AnyStore, clock: Clock
+        self,
+        sessions: NodeSessions,
+        starts: NodeStarts,
+        store: AnyStore,
+        stock: Stock,
+        clock: Clock,
     ) -> None:
         self._sessions = sessions
         self._starts = starts
         self._store = store
         self._clock = clock
-        self._stored = NodeStoreOrders(sessions, directory_of(store), clock)
+        self._stored = NodeStoreOrders(sessions, stock, clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[int] = set()

@@ -17,13 +17,10 @@ import click
 import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
-from slurm_reclaim.adapters.store.bucket import Bucket
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
-from slurm_reclaim.adapters.store.options import read_options
+from slurm_reclaim.adapters.store.places import stock_of, store_of
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
-from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
-from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.adapters.store.remote import RemoteStore
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -106,52 +103,28 @@ def tell_plugin(config: Config, cluster: str) -> None:
     write_durably(state / "plugin.conf", text.encode())
 
 
-def directory_store(config: Config, cluster: str, work: Path, keys: KeyFile) -> DirectoryStore:
-    settings, place = config.store, Path(config.store.path)
-    seal = Seal(keys, place)
-    return DirectoryStore(place, cluster, work, seal, settings.min_free, encrypt=settings.encrypt)
-
-
-def remote_store(config: Config, directory: DirectoryStore, work: Path) -> RemoteStore | None:
-    """The store with its remote place, where one is configured. Raises ConfigError,
-    StoreUnavailable; no word goes out yet."""
-    settings = config.store
-    if not settings.remote:
-        return None
-    try:
-        options = read_options(settings.remote_options)
-    except ValueError as error:
-        raise ConfigError([f"store.remote_options: {error}"]) from None
-    bucket = Bucket(settings.remote, options)
-    bucket.connect()
-    return RemoteStore(
-        directory,
-        bucket,
-        work,
-        before=settings.upload == "before",
-        timeout=settings.remote_timeout,
-        min_free=settings.min_free,
-    )
-
-
 async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
     keys = KeyFile(Path(config.store.keys))
-    directory = directory_store(config, cluster, state / "work", keys)
-    remote = await asyncio.to_thread(remote_store, config, directory, state / "work")
-    store: AnyStore = directory if remote is None else remote
+    store = await asyncio.to_thread(store_of, config.store, cluster, state / "work", keys)
+    remote = store if isinstance(store, RemoteStore) else None
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
     facts = await asyncio.to_thread(
-        FactFinder, config.agent.criu, store, keys, digest(config), remote is None
+        FactFinder,
+        config.agent.criu,
+        store,
+        keys,
+        digest(config),
+        lambda: remote is None or not remote.remote_problem(),
     )
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
-    orders = NodeOrders(sessions, starts, store, clock)
+    orders = NodeOrders(sessions, starts, store, stock_of(store, node), clock)
     plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
     uploads = None if remote is None else NodeUploads(remote, sessions.changed.set)
     preflights = NodePreflights(settings, sessions, store, clock)

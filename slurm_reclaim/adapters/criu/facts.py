@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,10 +106,9 @@ class FactFinder:
         store: NodeStore,
         keys: KeyFile,
         config_digest: str,
-        store_orders: bool = True,
+        store_orders: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`store_orders`: whether what lies here is all of the store, so that orders about it
-        can be carried out."""
+        """`store_orders`: whether orders about the store can be carried out here now."""
         self._criu = criu
         self._store = store
         self._keys = keys
@@ -146,5 +146,5 @@ class FactFinder:
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            store_orders=self._store_orders,
+            store_orders=self._store_orders(),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_store
@@ -35,7 +36,7 @@ def orders(tmp_path: Path, sessions: NodeSessions) -> NodeStoreOrders:
     store = new_store(tmp_path)
     for number in range(3):
         commit(store, number, ["0-1.pack", f"{number}-2.pack"])
-    return NodeStoreOrders(sessions, store, Clock())
+    return NodeStoreOrders(sessions, Collection(store, "n1"), Clock())
 
 
 async def told(orders: NodeStoreOrders, verb: Verb, **task: Any) -> Result:
