@@ -370,9 +370,7 @@ class Stock(Protocol):
 
     cluster: str
 
-    def ready(self) -> None:
-        """See that the store is one and answers."""
-        ...
+    def ready(self) -> None: ...
 
     def catalogue(self, after: str = "") -> tuple[Sequence[StoredSession], str]:
         """Sessions in order of their folders' names, from the one that follows `after`; and the
@@ -395,8 +393,8 @@ class Stock(Protocol):
     def source(self, id: SessionId, restarts: int) -> AbstractContextManager[Source]: ...
 
     def expire(self, id: SessionId, restarts: Collection[int], *, ended: bool) -> int:
-        """Delete these checkpoints, finish what an earlier deletion left, and drop the packs that
-        nobody needs any more; of an `ended` session without further checkpoints, everything.
-        Bytes freed. WrongState where somebody reads the session, or for the newest checkpoint of a
-        session that has not ended; nothing is deleted then."""
+        """Delete these checkpoints, what an earlier deletion left, and packs that nobody needs; of
+        an `ended` session without further checkpoints, everything. Bytes freed. WrongState where
+        somebody reads the session, or for the newest checkpoint of one that has not ended; nothing
+        is deleted then."""
         ...

@@ -21,6 +21,7 @@ from slurm_reclaim.model.catalogue import (
     parse_checkpoint_ref,
 )
 from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.session import Session
 
 _HEADER = ("CHECKPOINT", "USER", "STATE", "CREATED", "SIZE", "ALONE", "PINNED", "EXPIRES", "KEPT")
 _WAIT = 20  # seconds that one question for an errand is held open
@@ -175,6 +176,27 @@ def expire(app: App, checkpoint: str) -> None:
         app.output.value({"deleted": deleted, "bytes": errand.answer.freed})
         return
     app.output.text(f"{checkpoint}: deleted, {phrases.size(errand.answer.freed)} freed")
+
+
+@command.command("abandon")
+@_checkpoint
+@click.option("--start-over", is_flag=True, help="Even if nothing is left of the session's work.")
+@json_option
+@pass_app
+def abandon(app: App, checkpoint: str, start_over: bool) -> None:
+    """Give up JOB/N, of which a lost node has the only copy (operators only).
+
+    For store.upload = "after". The session goes back to the newest checkpoint that the store has.
+    Should the node come back, its copy is uploaded; until the session is restored, it counts.
+    """
+    body = {"checkpoint": checkpoint, "start_over": start_over}
+    after = app.ask(lambda c: c.post("/v1/checkpoints/abandon", body, Session, timeout=300))
+    if app.output.json:
+        app.output.value({"job": after.job, "checkpoint": after.checkpoint})
+    elif after.checkpoint >= 0:
+        app.output.text(f"job {after.job} will be restored from checkpoint {after.checkpoint}")
+    else:
+        app.output.text(f"job {after.job} has no checkpoint: scontrol release starts it over")
 
 
 @command.command("export")

@@ -9,7 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from slurm_reclaim.adapters.transport.wire import encode
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.errors import BadRequest, IntegrityError, OperationFailed, Refused
+from slurm_reclaim.errors import (
+    BadRequest,
+    IntegrityError,
+    OperationFailed,
+    Refused,
+    StoreUnavailable,
+)
 from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
@@ -34,7 +40,7 @@ class NodeStoreOrders:
         self._long = ThreadPoolExecutor(1, "verify")
 
     async def carry_out(self, order: Order) -> Result:
-        """Raises StoreUnavailable."""
+        """Raises nothing of the store's."""
         task = order.store or StoreTask()
         work: dict[Verb, Callable[[StoreTask], StoreAnswer]] = {
             Verb.CATALOGUE: self._catalogue,
@@ -50,6 +56,8 @@ class NodeStoreOrders:
                 self._refuse_living(task)
             answer = await loop.run_in_executor(thread, work[order.verb], task)
             _see_that_it_fits(answer)
+        except StoreUnavailable as error:
+            return self._result(order, Outcome.FAILED, error.message, StoreAnswer(away=True))
         except Refused as refusal:
             return self._result(order, Outcome.REFUSED, refusal.message)
         except (IntegrityError, OperationFailed) as error:
