@@ -313,6 +313,20 @@ async def test_one_that_was_uploaded_but_for_the_word_of_it_is_found(stand: Stan
     assert (after.checkpoint, after.uploaded) == (1, 1)
 
 
+async def test_a_node_that_comes_back_in_time_gives_its_checkpoint_back(stand: Stand) -> None:
+    """It is the newest: nothing was lost after all."""
+    node = await lost(stand)
+    assert (await by(stand)).checkpoint == 0
+    stand.world.agents[node].up = True
+    upload = Upload(str(session_of(stand).id), 1, UploadState.UPLOADED)
+    stand.world.uploads = {node: (upload,)}
+    for _ in range(3):
+        await stand.turn()
+    await stand.restore()
+    after = await stand.until(State.ACTIVE)
+    assert after.checkpoint == 1
+
+
 async def test_a_running_session_is_let_alone(stand: Stand) -> None:
     await stand.restore()
     await stand.until(State.ACTIVE)
