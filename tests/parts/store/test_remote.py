@@ -1,12 +1,13 @@
 """Checkpoints at a remote place: an S3 server that fails in every way a network can."""
 
 import os
+import time
 
 import pytest
 
 from slurm_reclaim.adapters.store import bucket as buckets
 from slurm_reclaim.adapters.store import marks
-from slurm_reclaim.adapters.store.bucket import Denied
+from slurm_reclaim.adapters.store.bucket import Bucket, Denied
 from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.probe import look, probe
 from slurm_reclaim.errors import StoreUnavailable
@@ -50,6 +51,22 @@ def test_a_second_checkpoint_sends_what_is_new(cloud):
     # and one that was restored elsewhere is built upon there
     assert two.put(2, {"pages-1.img": DATA}).contents.stored < FRAME
     assert one.get(2, "pages-1.img") == DATA
+
+
+def test_what_it_shares_is_looked_for_right_before_the_manifest_goes(cloud, monkeypatch):
+    """A collector that began before our word was there may have taken it meanwhile."""
+    one, two = cloud.node("n1"), cloud.node("n2")
+    (pack,) = one.put(0, {"pages-1.img": DATA}).packs
+    put = Bucket.put
+
+    def meanwhile(bucket, key, path, deadline):
+        put(bucket, key, path, deadline)
+        if key.endswith("/1/index"):
+            cloud.direct.remove(f"{PREFIX}packs/{pack.path}", time.monotonic() + 10)
+
+    monkeypatch.setattr(Bucket, "put", meanwhile)
+    assert pack in one.put(1, {"pages-1.img": DATA}).packs
+    assert two.get(1, "pages-1.img") == DATA
 
 
 def test_large_packs_go_in_parts(cloud, monkeypatch):

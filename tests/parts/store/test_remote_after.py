@@ -1,5 +1,6 @@
 """Upload after the commit, and the node's directory as a cache."""
 
+import asyncio
 import os
 import threading
 import time
@@ -9,6 +10,7 @@ import pytest
 from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.remote import RemoteStore
+from slurm_reclaim.daemon.node_uploads import NodeUploads
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.upload import UploadState
@@ -72,6 +74,25 @@ def test_a_session_restored_and_saved_again_under_its_number_is_not_taken_for_up
     assert told(one) == [(0, UploadState.PENDING)]
     one.store.uploads.finish_all()
     assert two.get(0, "pages-1.img") == DATA[::-1]
+
+
+async def test_the_agent_uploads_and_drops_what_was_deleted_there(cloud):
+    one = cloud.node("n1", before=False)
+    one.put(0, {"pages-1.img": DATA})
+    one.put(1, {"pages-1.img": DATA})
+    one.store.uploads.finish_all()
+    cloud.node("n2").collection().expire(ID, [0], ended=False)
+    one.put(2, {"pages-1.img": DATA})
+    changed = threading.Event()
+    agent = asyncio.ensure_future(NodeUploads(one.store, changed.set).run())
+    for _ in range(200):
+        if changed.is_set() and one.here() == [1, 2]:
+            break
+        await asyncio.sleep(0.1)
+    agent.cancel()
+    assert one.here() == [1, 2]
+    assert told(one)[0] == (1, UploadState.UPLOADED)
+    assert cloud.node("n3").get(2, "pages-1.img") == DATA
 
 
 def test_remains_of_a_commit_that_came_to_nothing_go(cloud):

@@ -182,6 +182,35 @@ def test_packs_stay_while_a_checkpoint_is_on_its_way(cloud):
     assert packs | {"3/index"} <= cloud.stored()
 
 
+def test_packs_that_are_newer_than_every_checkpoint_stay(cloud):
+    """Whoever brings them may have no word there, or not any more."""
+    one = three(cloud)
+    cloud.damage("packs/3-1.pack", b"not named yet")
+    cloud.damage("packs/1-9.pack", b"named by nobody")
+    one.collection().expire(ID, [0], ended=False)
+    assert "packs/3-1.pack" in cloud.stored()
+    assert "packs/1-9.pack" not in cloud.stored()
+
+
+def test_who_begins_to_send_in_the_midst_ends_it(cloud, monkeypatch):
+    one = three(cloud)
+    for number in range(3):
+        cloud.damage(f"packs/0-{7 + number}.pack", b"named by nobody")
+    monkeypatch.setattr("slurm_reclaim.adapters.store.remote_collection._LOOK_AGAIN", -1.0)
+    remove = Bucket.remove
+
+    def then_sent(bucket, key, deadline):
+        remove(bucket, key, deadline)
+        if "/packs/" in key:
+            cloud.damage(f"{leases.GUARD}3", b"")
+
+    monkeypatch.setattr(Bucket, "remove", then_sent)
+    with pytest.raises(WrongState, match="read or sent"):
+        one.collection().expire(ID, [], ended=False)
+    left = [key for key in cloud.stored() if key.startswith("packs/0-")]
+    assert {"packs/0-8.pack", "packs/0-9.pack"} <= set(left)
+
+
 def test_a_word_that_is_old_holds_nothing_up(cloud, monkeypatch):
     one = three(cloud)
     cloud.damage(f"{leases.GUARD}3", b"")

@@ -81,6 +81,16 @@ async def test_what_is_seen_here_has_not_ended(
     assert older.outcome is (Outcome.DONE if living is Living.RUNNING else Outcome.REFUSED)
 
 
+async def test_a_store_that_is_away_is_told_apart(orders: NodeStoreOrders, tmp_path: Path) -> None:
+    """It says nothing of what is there, and those who asked may stop asking."""
+    (tmp_path / "store" / ".slurm-reclaim-store").unlink()
+    for verb in (Verb.CATALOGUE, Verb.EXPIRE):
+        result = await told(orders, verb, restarts=(0,))
+        assert (result.outcome, result.store.away) == (Outcome.FAILED, True)
+        assert "no checkpoint store" in result.reason
+    assert not (await told(orders, Verb.VERIFY, restarts=(9,))).store.away
+
+
 async def test_another_cluster_on_the_same_store(orders: NodeStoreOrders) -> None:
     other = await told(orders, Verb.EXPIRE, session="other/7.2001.1000", restarts=(0,), ended=True)
     assert (other.outcome, "another cluster" in other.reason) == (Outcome.REFUSED, True)
