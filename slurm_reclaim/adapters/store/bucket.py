@@ -121,6 +121,19 @@ class Bucket:
         except FileNotFoundError:
             return {}
 
+    def folders(self, deadline: float) -> tuple[str, ...]:
+        """Names at the top that have something below them."""
+
+        def once() -> tuple[str, ...]:
+            found = self._call("ls", self._root, detail=True, timeout=_left(deadline))
+            folders = (info["name"] for info in found if info.get("type") == "directory")
+            return tuple(sorted(name.rstrip("/").rpartition("/")[2] for name in folders))
+
+        try:
+            return self._again("list what is there", once, deadline)
+        except FileNotFoundError:
+            return ()
+
     def _folder(self, prefix: str) -> tuple[str, str]:
         folder, _, begin = prefix.rpartition("/")
         return self._path(folder), begin

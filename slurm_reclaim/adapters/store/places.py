@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from slurm_reclaim import ports
@@ -16,6 +17,8 @@ from slurm_reclaim.adapters.store.remote_collection import RemoteCollection
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.errors import ConfigError
+
+_PATIENCE = 30.0  # seconds
 
 
 def store_of(settings: Store, cluster: str, work: Path, keys: KeyFile) -> AnyStore:
@@ -51,15 +54,16 @@ def stock_of(store: AnyStore, who: str) -> ports.Stock:
 
 
 def stocks_of(settings: Store, cluster: str, work: Path) -> list[ports.Stock]:
-    """For the command line: of the cluster, or where it is not named of every one that has a
-    folder here. Raises ConfigError, StoreUnavailable."""
-    root, keys = Path(settings.path), KeyFile(Path(settings.keys))
-    if not cluster:
-        store_of(settings, "any", work, keys).check()
-    found = [cluster] if cluster else sorted(p.name for p in root.iterdir() if p.is_dir())
+    """For the command line: of the cluster, or where it is not named of every one that has
+    something there. Raises ConfigError, StoreUnavailable."""
+    keys = KeyFile(Path(settings.keys))
+    names = [cluster] if cluster else _clusters(store_of(settings, "any", work, keys))
     who = f"export-{os.uname().nodename}"
-    return [
-        stock_of(store_of(settings, name, work, keys), who)
-        for name in found
-        if not name.startswith(".")
-    ]
+    return [stock_of(store_of(settings, name, work, keys), who) for name in names]
+
+
+def _clusters(store: AnyStore) -> list[str]:
+    stock_of(store, "export").ready()
+    if isinstance(store, RemoteStore):
+        return list(store.bucket.folders(time.monotonic() + _PATIENCE))
+    return sorted(path.name for path in store.root.iterdir() if path.is_dir())

@@ -164,6 +164,7 @@ def test_the_newest_of_a_session_that_lives_is_refused(cloud):
 
 def test_no_pack_goes_where_a_manifest_can_not_be_read(cloud):
     one = three(cloud)
+    cloud.damage("packs/0-9.pack", b"which 1 may need")
     packs = {key for key in cloud.stored() if key.startswith("packs/")}
     cloud.damage("1/manifest.json", b"{")
     one.collection().expire(ID, [0], ended=False)
@@ -172,6 +173,7 @@ def test_no_pack_goes_where_a_manifest_can_not_be_read(cloud):
 
 def test_packs_stay_while_a_checkpoint_is_on_its_way(cloud):
     one = three(cloud)
+    cloud.damage("packs/0-9.pack", b"which 3 may count on")
     packs = {key for key in cloud.stored() if key.startswith("packs/")}
     cloud.damage(f"{leases.GUARD}3", b"")
     cloud.damage("3/index", b"half of one")
@@ -235,6 +237,7 @@ def test_what_is_read_is_not_deleted(cloud):
         one.collection().expire(ID, [0, 1, 2], ended=True)
     restore.join()
     assert got == [SECOND]
+    assert not any(removals("manifest")(*asked) for asked in cloud.proxy.requests)
     whole(cloud, 0, 1, 2)
     one.collection().expire(ID, [0, 1, 2], ended=True)
     assert cloud.stored() == set()

@@ -1,5 +1,6 @@
 """Read again and exported from the remote place, whatever lies on the node; copies that go."""
 
+import json
 import os
 import tarfile
 
@@ -9,6 +10,8 @@ from slurm_reclaim.adapters.store import copies, leases, marks, reread
 from slurm_reclaim.adapters.store.collection import READING, Collection
 from slurm_reclaim.adapters.store.export import export, find
 from slurm_reclaim.adapters.store.frames import FRAME
+from slurm_reclaim.adapters.store.places import stocks_of
+from slurm_reclaim.config.schema import Store
 from slurm_reclaim.errors import IntegrityError, NotManaged, StoreUnavailable
 from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import STORE_MARKER
@@ -119,6 +122,31 @@ def test_an_export_is_the_same_archive_as_from_a_directory(cloud, tmp_path):
     with tarfile.open(tmp_path / "there.tar") as tar:
         assert tar.getnames()[-1] == f"{ID.folder}/0/manifest.json"
     assert two.here() == []
+
+
+def test_the_command_finds_it_without_the_name_of_the_cluster(cloud, tmp_path, monkeypatch):
+    saved(cloud)
+    two = cloud.node("n2")
+    options = tmp_path / "remote.json"
+    options.write_text(json.dumps(cloud.options(cloud.proxy.url)))
+    options.chmod(0o600)
+    settings = Store(
+        path=str(two.local.root),
+        keys=str(cloud.keys.path),
+        remote=cloud.url,
+        remote_options=str(options),
+    )
+    if os.geteuid() != 0:
+        pytest.skip("the options must be root's")
+    for cluster in ("", "lab"):
+        stocks = stocks_of(settings, cluster, two.work)
+        assert [stock.cluster for stock in stocks] == ["lab"]
+        stock, id, restarts = find(stocks, CheckpointRef(7, str(ID), 0))
+        assert (id, restarts) == (ID, 0)
+        with stock.source(id, restarts) as source:
+            assert source.manifest.session == str(ID)
+    with pytest.raises(NotManaged, match="has no checkpoint 3"):
+        find(stocks, CheckpointRef(7, "", 3))
 
 
 def test_what_waits_for_its_upload_is_exported_on_its_node(cloud, tmp_path):
