@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -298,11 +299,22 @@ class Bucket:
     def now(self, deadline: float) -> float:
         """Unix seconds by the server's clock, which dates what it holds; ours where it does not
         say."""
-        key = f"{_CLOCK}{os.uname().nodename}"
+        key = f"{_CLOCK}{os.uname().nodename}-{secrets.token_hex(4)}"
         self.write(key, b"", deadline)
-        there = self._again(f"look at {key}", lambda: self._info(key, deadline), deadline)
+        try:
+            there = self._again(f"look at {key}", lambda: self._info(key, deadline), deadline)
+        except FileNotFoundError:
+            raise StoreUnavailable(f"{self.url} does not show what it took ({key})") from None
         self.remove(key, deadline)
         return there.at or time.time()
+
+    def there(self, key: str, deadline: float) -> bool:
+        """As `exists`, tried again."""
+        try:
+            self._again(f"look at {key}", lambda: self._info(key, deadline), deadline)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _info(self, key: str, deadline: float) -> Held:
         timeout = min(_REQUEST, _left(deadline))

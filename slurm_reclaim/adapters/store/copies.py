@@ -43,7 +43,7 @@ class Copies:
         here: dict[SessionId, set[int]] = {}
         for _, session, restarts in self._cache.marked(*marks.ELSEWHERE):
             here.setdefault(session, set()).add(restarts)
-        if not here or not self._bucket.exists(STORE_MARKER, _PATIENCE):
+        if not here or not self._bucket.there(STORE_MARKER, time.monotonic() + _PATIENCE):
             return 0
         dropped, absent = 0, {}
         for session, numbers in here.items():

@@ -106,9 +106,11 @@ class RemoteStore:
             self._probed = time.monotonic()
         return self._trouble
 
-    def marked(self) -> None:
-        """See that the remote place answers, and is a store. Raises StoreUnavailable."""
-        if not self.bucket.exists(STORE_MARKER):
+    def marked(self, deadline: float = 0.0) -> None:
+        """See that the remote place answers, and is a store: in one try, or as many as there is
+        time for until `deadline`. Raises StoreUnavailable."""
+        look = self.bucket
+        if not (look.there(STORE_MARKER, deadline) if deadline else look.exists(STORE_MARKER)):
             raise StoreUnavailable(
                 f"{self.bucket.url} is no checkpoint store: there is no {STORE_MARKER} in it",
                 hint=f"is store.remote right? In a new store, put an empty object {STORE_MARKER}",

@@ -64,7 +64,7 @@ class RemoteCollection:
         """See that both places are stores, and answer."""
         self._store.name()
         self._local.check()
-        self._store.marked()
+        self._store.marked(time.monotonic() + PATIENCE)
 
     def of_job(self, job_id: int) -> dict[SessionId, list[int]]:
         """As Collection.of_job; what waits on this node for its upload is there as well."""

@@ -106,6 +106,7 @@ def listing(method, path):
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 503}, {"lost": True}])
 def test_a_look_is_tried_again(cloud, fault):
     three(cloud)
+    cloud.proxy.fail(on=lambda method, path: method == "HEAD", times=2, **fault)
     cloud.proxy.fail(on=listing, times=2, **fault)
     cloud.proxy.fail(on=gets("/1/manifest.json"), times=2, **fault)
     ((mine,), _) = cloud.node("n2").collection().catalogue()

@@ -1,5 +1,7 @@
 """A remote place that fails: what passes is overcome, what stays is said, nothing is made up."""
 
+import time
+
 import pytest
 
 from slurm_reclaim.adapters.store.bucket import Denied
@@ -119,6 +121,19 @@ def test_a_listing_that_fails_after_the_first_answer_is_never_none(cloud):
     cloud.proxy.fail(on=gets(f"/{BUCKET}"), status=500)
     with pytest.raises(StoreUnavailable):
         one.store.of_job(7, 2001)
+
+
+def test_the_servers_clock_is_asked_for_and_nothing_stays(cloud):
+    bucket = cloud.node("n1").store.bucket
+    assert abs(bucket.now(time.monotonic() + 10) - time.time()) < 60
+    assert not [key for key in cloud.direct.list("", 10) if ".clock-" in key]
+
+
+def test_a_server_that_does_not_show_what_it_took_is_not_believed(cloud):
+    bucket = cloud.node("n1").store.bucket
+    cloud.proxy.fail(on=lambda method, path: method == "HEAD", status=404)
+    with pytest.raises(StoreUnavailable, match="does not show"):
+        bucket.now(time.monotonic() + 10)
 
 
 def test_silence_is_waited_for_once_and_not_by_every_job(cloud, monkeypatch):
