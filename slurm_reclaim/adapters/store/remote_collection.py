@@ -42,6 +42,7 @@ from slurm_reclaim.ports import Source
 
 log = logging.getLogger(__name__)
 
+_MARKER = 15.0  # seconds to see that it is a store
 # Words about a session are looked for again after so many seconds of deleting.
 _LOOK_AGAIN = 5.0
 
@@ -64,7 +65,7 @@ class RemoteCollection:
         """See that both places are stores, and answer."""
         self._store.name()
         self._local.check()
-        self._store.marked(time.monotonic() + PATIENCE)
+        self._store.marked(time.monotonic() + _MARKER)
 
     def of_job(self, job_id: int) -> dict[SessionId, list[int]]:
         """As Collection.of_job; what waits on this node for its upload is there as well."""
@@ -158,8 +159,6 @@ class RemoteCollection:
             freed = self._drop(id, [k for n in going for k in below(after, n)], after, deadline)
             if ended and not left and not sent:
                 rest = [k for k in after if not k.startswith(tuple(f"{n}/" for n in going))]
-                # Packs last.
-                rest.sort(key=lambda name: (name.startswith(f"{PACKS}/"), name))
                 freed += self._drop(id, rest, after, deadline)
             elif left and not sent:
                 freed += self._drop_packs(id, left, after, deadline)
