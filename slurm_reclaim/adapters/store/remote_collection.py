@@ -150,8 +150,7 @@ class RemoteCollection:
             names = self._catalogue.of(id, deadline)
             now = self._catalogue.now([names], deadline)
             self._refuse(id, restarts, names, now, ended)
-            removed = self._take_away(id, restarts, names, now, deadline)
-            after = names | self._catalogue.of(id, deadline)
+            removed, after = self._take_away(id, restarts, names, deadline)
             now = self._catalogue.now([after], deadline)
             sent = leases.on_their_way(after, now)
             left = set(committed(after)) - set(removed)
@@ -189,9 +188,10 @@ class RemoteCollection:
             raise WrongState(f"{id} is being read by {reader}")
 
     def _take_away(
-        self, id: SessionId, restarts: Some[int], names: Names, now: float, deadline: float
-    ) -> list[int]:
-        """The manifests: from here on these are no checkpoints."""
+        self, id: SessionId, restarts: Some[int], names: Names, deadline: float
+    ) -> tuple[list[int], Names]:
+        """The manifests: from here on these are no checkpoints. Which they were, and what was seen
+        before and after."""
         kept: dict[int, bytes] = {}
         for number in sorted(set(restarts) & set(committed(names))):
             name = f"{number}/{MANIFEST}"
@@ -201,12 +201,14 @@ class RemoteCollection:
                 continue  # by another collector
             self._bucket.remove(f"{id}/{name}", deadline)
         after = self._catalogue.of(id, deadline)
+        now = self._catalogue.now([after], deadline)
         if reader := leases.reader(after, now, self._store.timeout):
             # It came between the look and the removal.
             for number, raw in kept.items():
                 self._put_back(id, number, raw, names, after)
             raise WrongState(f"{id} is being read by {reader}")
-        return [number for number in sorted(restarts) if f"{number}/{MANIFEST}" in names]
+        removed = [number for number in sorted(restarts) if f"{number}/{MANIFEST}" in names]
+        return removed, names | after
 
     def _put_back(
         self, id: SessionId, number: int, raw: bytes, before: Names, after: Names

@@ -260,6 +260,22 @@ def test_a_reader_that_comes_between_look_and_removal_gets_it_back(cloud, monkey
     whole(cloud, 0, 1, 2)
 
 
+def test_a_sender_that_comes_between_look_and_removal_finds_its_packs(cloud, monkeypatch):
+    one = three(cloud)
+    cloud.damage("packs/0-9.pack", b"which 3 may count on")
+    remove = Bucket.remove
+
+    def late(bucket, key, deadline):
+        remove(bucket, key, deadline)
+        if key.endswith("/1/manifest.json"):
+            cloud.damage(f"{leases.GUARD}3", b"")
+
+    monkeypatch.setattr(Bucket, "remove", late)
+    one.collection().expire(ID, [0, 1], ended=False)
+    assert "packs/0-9.pack" in cloud.stored()
+    assert "0/manifest.json" not in cloud.stored()
+
+
 def test_a_node_at_work_on_it_refuses(cloud):
     one = three(cloud)
     one.store.uploads.under_way = (ID, 3)
