@@ -16,6 +16,7 @@ from slurm_reclaim.errors import (
     BadRequest,
     NotManaged,
     NotPermitted,
+    OperationFailed,
     Refused,
     StoreUnavailable,
     WrongState,
@@ -24,7 +25,7 @@ from slurm_reclaim.model.caller import Caller
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.upload import Upload, UploadState
-from slurm_reclaim.stages import shelf, standing, stored
+from slurm_reclaim.stages import expire, shelf, standing, stored
 from slurm_reclaim.stages.abandon import abandon
 from slurm_reclaim.stages.uploads import only_node
 from tests.unit.controller.stand import Stand, emptied
@@ -211,6 +212,15 @@ async def test_a_store_that_goes_away_during_a_pass_ends_it(
         await stand.look_through()
     assert images(stand.world) == [0, 1]
     assert "checkpoint-expired" not in stand.kinds()
+
+
+async def test_one_sessions_trouble_is_its_own_and_the_stores_is_everyones() -> None:
+    async def fails(error: Exception) -> None:
+        raise error
+
+    await expire._safely("lab/7.2001.1", fails(OperationFailed("its manifest can't be read")))
+    with pytest.raises(StoreUnavailable):
+        await expire._safely("lab/7.2001.1", fails(StoreUnavailable("it did not answer")))
 
 
 async def test_agents_that_can_not_use_the_remote_place_are_not_asked(stand: Stand) -> None:

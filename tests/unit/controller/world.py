@@ -293,6 +293,9 @@ class World:
                 order.id, "", 0, order.verb, Outcome.FAILED, self.away, at=self.time,
                 store=StoreAnswer(away=True),
             )  # fmt: skip
+        if any(self._waits(task.session, n) for n in task.restarts):
+            missing = "there is no committed checkpoint"
+            return Result(order.id, "", 0, order.verb, Outcome.FAILED, missing, at=self.time)
         if order.verb is Verb.CATALOGUE:
             answer = StoreAnswer(sessions=tuple(self.catalogue()))
         elif order.verb is Verb.EXPIRE:

@@ -80,6 +80,8 @@ def test_what_is_on_its_node_only_neither_goes_nor_takes_anothers_place() -> Non
     assert held.verdicts[A, 2].reason == "it is on n1 only until it is uploaded"
     ended = of(session, known(Standing.ENDED, 0.0), hungry)
     assert going(ended) == {A: (0, 1)}
+    short = replace(RULES, user_quota=1, least=0)
+    assert going(of(session, known(Standing.ENDED), short, 0)) == {A: (1,)}
     alone = replace(session, packs=(), checkpoints=(waiting,))
     assert going(of(alone, known(Standing.ENDED))) == {}
 
