@@ -98,6 +98,16 @@ def incarnation_lost(desk: Desk, session: Session, job: Job) -> None:
     )
 
 
+def forgotten(desk: Desk, session: Session) -> bool:
+    """Of a job that waits in the same incarnation in which it ran: whether its node says that
+    nothing of it runs there. A slurmctld that died before it had saved its state went back to an
+    older one."""
+    heard = desk.view.fresh(session.node, desk.clock.now(), desk.settings.silent_after)
+    if heard is None or heard.at <= session.since:
+        return False
+    return desk.view.report_of(session) is None
+
+
 def lift_fence(desk: Desk, session: Session) -> Session:
     """S3: the lost node may still run the older incarnation, until its agent says it does not."""
     if not session.fence:

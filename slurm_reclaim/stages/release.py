@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from slurm_reclaim.errors import AgentUnavailable, NotPermitted, Refused, RequeueFailed, WrongState
@@ -16,6 +17,7 @@ from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
 from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.view import same_job
 
+FIRST_REPORTS = 15.0  # seconds
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
 
 
@@ -58,6 +60,24 @@ async def restore(
     after = desk.apply(session.id, Fact.RELEASED, f"restore asked by {by}", restarts=job.restarts)
     desk.journal.settle(intent, "done")
     return after
+
+
+async def first_reports(desk: Desk, session: Session) -> None:
+    """A controller that has just started has heard of no node: that is no answer for an owner.
+    Returns when a node fits, none can any more by what is known, or after a while."""
+    young = desk.view.started + desk.settings.silent_after - desk.clock.now()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + min(young, FIRST_REPORTS)
+    while loop.time() < deadline:
+        current = desk.sessions.get(session.id)
+        if current is None or current.state is not State.HIBERNATED:
+            return
+        job = desk.view.jobs.get(session.id.job_id)
+        if job is not None:
+            found = suitable(desk, current, job)
+            if found.nodes or not found.silence:
+                return
+        await asyncio.sleep(0.1)
 
 
 def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:

@@ -103,6 +103,7 @@ async def ask_restore(
     found = await _find(desk, caller, parse_job_ref(text))
     # An owner who is an operator, too, may release what an operator holds.
     operator = await sees_all(desk, caller)
+    await release.first_reports(desk, found)
     async with desk.lock(found.id):
         current = desk.sessions.get(found.id, found)
         after = await release.restore(

@@ -8,7 +8,7 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import MISHAPS, end, gone, row
+from slurm_reclaim.stages.ending import MISHAPS, end, forgotten, gone, row
 from slurm_reclaim.stages.mishap import NOT_RESTORED, bad_nodes, hold_again
 from slurm_reclaim.stages.requeue import in_place
 from slurm_reclaim.stages.start import restore_ordered
@@ -78,6 +78,8 @@ async def _by_slurm(desk: Desk, session: Session, job: Job, told: SessionReport 
             await hold_again(desk, session, job, f"the job ended during the restore: {job.state}")
         else:
             end(desk, session, f"the job ended: {job.state}")
+    elif job.waiting and forgotten(desk, session):
+        _never_started(desk, session)
     elif job.running and told is None and (why := _nobody_there(desk, session, job)):
         await hold_again(desk, session, job, why)
 
@@ -106,6 +108,15 @@ def _requeued(desk: Desk, session: Session, job: Job) -> None:
         restarts=job.restarts,
         bad_nodes=bad_nodes(session),
     )
+
+
+def _never_started(desk: Desk, session: Session) -> None:
+    """Slurm went back to before the job started, and ended what ran of it. It is held, or waits for
+    its start as if nothing had been."""
+    desk.settle(session.id, "restore", "forgotten by Slurm")
+    desk.kept.pop(session.id, None)  # what the held job was given is forgotten, too
+    reason = f"Slurm went back to before the job started on {session.node}"
+    desk.apply(session.id, Fact.RESTORE_FAILED, reason)
 
 
 def _nobody_there(desk: Desk, session: Session, job: Job) -> str:

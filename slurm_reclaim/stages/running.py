@@ -10,7 +10,7 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import idle, tell, warn
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import end, forgotten, gone, incarnation_lost, row
 from slurm_reclaim.stages.hibernate import committed
 from slurm_reclaim.stages.hold import keep
 
@@ -31,7 +31,7 @@ async def step(desk: Desk, session: Session) -> None:
     if job.finished:
         end(desk, session, f"the job ended: {job.state}")
         return
-    if job.waiting and _forgotten(desk, session):
+    if job.waiting and forgotten(desk, session):
         await _back_to_the_image(desk, session, job)
         return
     if not job.running:
@@ -51,15 +51,6 @@ async def step(desk: Desk, session: Session) -> None:
         await warn.idle(desk, session)
     elif session.state is State.WARNED:
         await warn.warned(desk, session)
-
-
-def _forgotten(desk: Desk, session: Session) -> bool:
-    """The job waits in the same incarnation in which it ran, and its node says that nothing of it
-    runs there: a slurmctld that died before it had saved its state went back to an older one."""
-    heard = desk.view.fresh(session.node, desk.clock.now(), desk.settings.silent_after)
-    if heard is None or heard.at <= session.since:
-        return False
-    return desk.view.report_of(session) is None
 
 
 async def _back_to_the_image(desk: Desk, session: Session, job: Job) -> None:

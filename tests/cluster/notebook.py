@@ -58,6 +58,7 @@ class Notebook:
         try:
             notebook.wait_for_state("RUNNING", wait)
             notebook.wait_for_server(wait)
+            notebook.wait_for_session(wait)
         except TimeoutError:
             notebook.cancel()
             raise
@@ -92,6 +93,19 @@ class Notebook:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the notebook of job {self.job} does not answer: {done.stderr}")
+            time.sleep(0.3)
+
+    def wait_for_session(self, seconds: float = 60) -> None:
+        """Until the controller has heard of it, where its node has one: a moment, but for a
+        controller that was just restarted."""
+        deadline = time.monotonic() + seconds
+        node = self.node
+        record = f"/var/lib/slurm-reclaim/sessions/{self.job}.json"
+        if self.lab.exec(node, "test", "-e", record, check=False).returncode:
+            return
+        while self.reclaim("show", str(self.job), user="root", check=False).returncode:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.job} runs on {node}, and reclaimd does not know it")
             time.sleep(0.3)
 
     def cell(

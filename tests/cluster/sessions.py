@@ -116,6 +116,15 @@ class Counter:
         self.lab.exec("ctl", "scancel", str(self.job), check=False)
 
 
+def saved_by_slurm(lab: Lab, job: Counter) -> None:
+    """Wait until slurmctld has the job on disk. It saves some seconds after a change, and one that
+    is killed before has never heard of it."""
+    state = "/var/spool/slurmctld/job_state"
+    lab.exec("ctl", "scontrol", "update", f"JobId={job.job}", "Comment=saved")
+    changed = float(lab.out("ctl", "date", "+%s.%N"))
+    lab.wait("slurmctld to save", lambda: float(lab.out("ctl", "stat", "-c%.9Y", state)) > changed)
+
+
 @contextmanager
 def only(lab: Lab, *nodes: str) -> Iterator[None]:
     """No other node takes jobs meanwhile."""

@@ -89,14 +89,14 @@ def the_call(lane: Lane, program: str, verb: str, fault, words: str) -> int:
 def test_at_a_known_call(lane: Lane, program: str, verb: str, fault, words: str) -> None:
     number = the_call(lane, program, verb, fault, words)
     tried = lane.try_point(Point(program, verb, fault, number))
-    assert tried.outcome in ("alive", "restorable"), tried
+    assert tried.outcome in ("alive", "restorable"), f"{tried.point} [{tried.call}] {tried.note}"
 
 
 @pytest.mark.parametrize("event", ["slurmctld dead for 4 s", "kill -9 of reclaim-relay"])
 def test_while_a_session_is_restored(lane: Lane, event: str) -> None:
     number = the_call(lane, "reclaim-agent", "restore", STOP, "reclaim-exec")
     tried = lane.try_point(Point("reclaim-agent", "restore", STOP, number, event))
-    assert tried.outcome in ("alive", "restorable"), tried
+    assert tried.outcome in ("alive", "restorable"), f"{tried.point} [{tried.call}] {tried.note}"
 
 
 def test_a_sample_of_the_matrix(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.cluster.sessions import Counter, only, processes
+from tests.cluster.sessions import Counter, only, processes, saved_by_slurm
 
 pytestmark = pytest.mark.cluster
 STORE = "/shared/reclaim"
@@ -176,6 +176,7 @@ def test_a_controller_killed_while_hibernating(lab, counter, delay):
 def test_slurmctld_away_between_the_commit_and_the_requeue(lab, counter):
     job = counter("--mem=700", mib=200)
     before = job.seen()
+    saved_by_slurm(lab, job)
     job.reclaim("hibernate", "--no-wait")
     lab.stop_daemon("ctl", "slurmctld", kill=True)
     try:

@@ -64,7 +64,8 @@ def test_as_many_jobs_as_the_nodes_claim_to_have_cores(lab: Lab) -> None:
     finally:
         lab.exec("ctl", "scancel", *map(str, jobs))
         # A node that loses its power while it still completes jobs is not given new ones at once.
-        lab.wait("their end", lambda: not lab.out("ctl", "squeue", "-h", "-u", "alice"))
+        there = ("squeue", "-h", "-o", "%i %T", "-j", ",".join(map(str, jobs)))
+        lab.wait("their end", lambda: not lab.out("ctl", *there))
 
 
 def test_levels_of_the_accounts(lab: Lab) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.errors import AgentUnavailable, BadRequest
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.stages import requests
@@ -66,3 +68,28 @@ async def test_blockers_are_known_long_before_a_warning(world: World, stand: Sta
     assert stand.session().blockers == ()  # type: ignore[union-attr]
     kinds = [event.kind for event in stand.journal.events(job_id=7)]
     assert kinds.count("not-hibernatable") == kinds.count("hibernatable") == 1
+
+
+async def test_a_controller_that_has_just_started_waits_for_reports(
+    world: World, stand: Stand
+) -> None:
+    """It has heard of no node yet, which is no answer to an owner."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    stand._boot()
+    stand.desk.view.started = world.now()
+    await stand.controller.cycle()
+    asked = asyncio.ensure_future(stand.restore())
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    await stand.turn()
+    assert (await asked).state is State.QUEUED
+
+
+async def test_an_older_one_says_that_nobody_answers(world: World, stand: Stand) -> None:
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    stand._boot()
+    await stand.controller.cycle()
+    with pytest.raises(AgentUnavailable, match="not heard of"):
+        await stand.restore()

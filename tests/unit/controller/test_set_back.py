@@ -93,6 +93,33 @@ async def test_what_a_held_job_was_given_is_given_again(world: World, stand: Sta
     await stand.until(State.ACTIVE, 3)
 
 
+async def test_a_start_that_was_forgotten_during_the_restore(world: World, stand: Stand) -> None:
+    """The job waits, held, in the run that was being restored; nobody would ever end that wait."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    before = replace(world.jobs_by_id[7])
+    await stand.turn()
+    await stand.restore()
+    for agent in world.agents.values():
+        agent.up = False
+    await stand.until(State.RESTORING)
+    for agent in world.agents.values():
+        agent.trees.clear()
+    world.jobs_by_id[7] = before
+    await stand.turns(2)
+    session = stand.session()
+    assert session is not None
+    assert session.state is State.RESTORING, "while its node is silent it may run there (S4)"
+    for agent in world.agents.values():
+        agent.up = True
+    session = await stand.until(State.HIBERNATED, 4)
+    assert "before the job started" in session.reason
+    assert session.bad_nodes == ()
+    await stand.restore()
+    await stand.until(State.ACTIVE)
+    assert "started-from-scratch" not in stand.kinds()
+
+
 async def test_another_job_of_the_number_is_another_job(world: World, stand: Stand) -> None:
     await lived(stand, 3)
     world.agents["n1"].trees.clear()
