@@ -93,5 +93,5 @@ def is_whole_on(lab, job, was, node: str) -> None:
 
 
 def marks(lab, node: str, job) -> list[str]:
-    words = f"cat {PATH}/*/{job.job}.*/*/remote 2>/dev/null; true"
+    words = f"for f in {PATH}/*/{job.job}.*/*/remote; do cat $f 2>/dev/null; echo; done; true"
     return lab.out(node, "sh", "-c", words).split()
