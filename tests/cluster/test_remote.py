@@ -118,10 +118,14 @@ def is_saved(job) -> bool:
 
 
 def hang_after_reserve(lab, s3: ObjectStore, job) -> None:
-    """Order it, and stop the server when the node has committed and sends."""
-    job.reclaim("hibernate", "--no-wait")
+    """Order it, and stop the server when the node has committed and sends. A server that has just
+    been stopped may need a moment before it answers in time."""
     watch = f"while ! grep -qs sending {PATH}/*/{job.job}.*/*/remote; do sleep 0.002; done"
-    lab.exec("n1", "timeout", "60", "sh", "-c", watch)
+    for _ in range(6):
+        job.reclaim("hibernate", "--no-wait", check=False)
+        done = lab.exec("n1", "timeout", "10", "sh", "-c", watch, check=False)
+        if done.returncode == 0:
+            break
     s3.signal("STOP")
     assert marks(lab, "n1", job) in (["sending"], []), "it was too fast for this test"
 
