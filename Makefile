@@ -10,13 +10,15 @@ LAB := tests/cluster/lab
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
 
-.PHONY: help venv fmt lint types unit parts spank cluster race crash ide test check demo bench docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race crash ide test test-gpu check demo bench \
+	docs rpm clean
 
 help:
 	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
 	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
 	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
+	@echo 'make test-gpu  on a machine with an NVIDIA GPU: CUDA state saved and brought back (as root)'
 	@echo 'make ide     a remote IDE for real: code-server and a browser on a test cluster'
 	@echo 'make fmt lint types unit parts spank cluster race crash docs rpm clean'
 
@@ -61,7 +63,7 @@ spank: venv
 # of its own what would be another's noise.
 cluster: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 \
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --durations 25 --numprocesses 2 \
 	    --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 
@@ -75,6 +77,11 @@ crash: venv
 	$(BIN)/python -m tests.crash --nodes 3 --seed $${RECLAIM_SEED:-0}
 
 test: lint types unit parts spank cluster
+
+# On a real card, skipped with the reason where there is none. Writes the table of docs/gpu.md.
+# PyTorch is used where the venv has it: .venv/bin/pip install torch
+test-gpu: venv
+	RECLAIM_GPU_TABLE=$${RECLAIM_GPU_TABLE:-gpu-table.md} $(BIN)/pytest -v tests/gpu/real
 
 check: lint types unit parts
 
@@ -97,6 +104,7 @@ bench: venv
 	$(BIN)/python -m tests.bench.many
 	@.ci/prepare restic borg zstd
 	$(BIN)/python -m tests.bench.store
+	$(BIN)/python -m tests.bench.gpu
 
 docs: venv
 	$(BIN)/python docs/render.py

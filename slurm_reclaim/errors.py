@@ -107,6 +107,12 @@ class AgentUnavailable(Unavailable):
     exit_code = 32
 
 
+class GpuUnavailable(Unavailable):
+    """A GPU's driver did not answer, or said no."""
+
+    exit_code = 38
+
+
 class StoreUnavailable(Unavailable):
     """The checkpoint store can't be read or written, or has no room."""
 
@@ -147,6 +153,12 @@ class DumpFailed(OperationFailed):
     """The process tree could not be dumped; it runs on."""
 
     exit_code = 41
+
+
+class GpuNotGivenBack(DumpFailed):
+    """Before the commit, a process could not be given back the state of its GPUs."""
+
+    exit_code = 46
 
 
 class RestoreFailed(OperationFailed):

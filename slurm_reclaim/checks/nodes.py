@@ -9,6 +9,7 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.load import digest
 from slurm_reclaim.config.schema import Config
+from slurm_reclaim.model import driver
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.status import NodeStatus
 
@@ -38,6 +39,7 @@ def judge(nodes: Sequence[NodeStatus], config: Config, version: str) -> list[Che
             lambda f: f"has {f.config_digest or 'an unknown one'}",
             f"this host has {here}; copy one configuration to all hosts and reload reclaim-agent",
         ),
+        *_gpus([n for n in heard if n.facts.gpus or n.facts.gpu_problem]),
     ]
 
 
@@ -47,6 +49,9 @@ _PLUGIN_HINT = (
 )
 _CRIU_HINT = "run `reclaim check` as root on one of these nodes"
 _STORE_HINT = "mount the store there, root-only; run `reclaim check` as root on one of these nodes"
+
+
+_GPU_HINT = "docs/gpu.md; sessions without CUDA state are not touched by this"
 
 
 def fold(names: Iterable[str]) -> str:
@@ -87,6 +92,26 @@ def _every(
         return _FAMILY.ok(name, fold(n.name for n in heard))
     what = "; ".join(f"{fold(names)}: {problem}" for problem, names in problems.items())
     return _FAMILY.failed(name, what, hint)
+
+
+def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
+    """Of nodes with GPUs; none where there is no such node. Sessions without CUDA state don't need
+    it, so it is no failure."""
+    if not nodes:
+        return []
+    name = "CUDA checkpoints on GPU nodes"
+    said: dict[str, list[str]] = {}
+    for node in nodes:
+        why = node.facts.gpu_problem or driver.advice(node.facts.gpu_driver)
+        if why:
+            said.setdefault(why, []).append(node.name)
+    drivers = sorted({n.facts.gpu_driver for n in nodes if n.facts.gpu_driver})
+    if len(drivers) > 1:
+        said.setdefault(f"drivers differ: {', '.join(drivers)}", []).extend(n.name for n in nodes)
+    if not said:
+        return [_FAMILY.ok(name, f"{fold(n.name for n in nodes)}, driver {drivers[0]}")]
+    what = "; ".join(f"{fold(names)}: {why}" for why, names in said.items())
+    return [_FAMILY.warning(name, what, _GPU_HINT)]
 
 
 def _no_plugin(_: NodeFacts) -> str:

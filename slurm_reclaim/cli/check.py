@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import click
 
@@ -13,6 +14,7 @@ from slurm_reclaim.checks.notices import Channels
 from slurm_reclaim.checks.result import Check, Verdict
 from slurm_reclaim.checks.survey import Ways, survey
 from slurm_reclaim.cli.app import App, json_option, pass_app
+from slurm_reclaim.cli.upgrade import MOMENTS, plan
 from slurm_reclaim.config.load import load_with_origins
 from slurm_reclaim.model.status import Status
 
@@ -20,15 +22,30 @@ FAILED = 1
 
 
 @click.command("check")
+@click.option("--upgrade", is_flag=True, help="Show which checkpoints an upgrade would cost.")
+@click.option("--nodes", default="", metavar="NODES", help="That are upgraded (n[1-4]).")
+@click.option("--driver", default="", metavar="VERSION", help="The NVIDIA driver's then.")
+@click.option("--kernel", default="", metavar="VERSION", help="The kernel's then.")
+@click.option("--criu", default="", metavar="VERSION", help="CRIU's then.")
+@click.option("--glibc", default="", metavar="VERSION", help="The C library's then.")
+@click.option("--notify", is_flag=True, help="Tell the owners of what would be lost.")
+@click.option("--at", type=click.DateTime(MOMENTS), metavar="TIME", help="When (2026-12-24 18:00).")
 @json_option
 @pass_app
 @click.pass_context
-def command(context: click.Context, app: App) -> None:
+def command(context: click.Context, app: App, /, upgrade: bool, **planned: Any) -> None:
     """Name every thing an installation needs: ok, failed or not checked, with a hint.
 
     Checks what can be seen from this host: as root on a compute node also CRIU, kernel, plugin
     and store. Exit status 1 if anything failed.
+
+    With --upgrade nothing else is checked: hibernated sessions are listed that fewer nodes, or
+    none, could restore after the upgrade. Exit status 1 if any would be lost.
     """
+    if upgrade:
+        context.exit(FAILED if plan(app, **planned) else 0)
+    if any(planned.values()):
+        raise click.UsageError("--nodes, --driver and the like belong to --upgrade")
     checks = survey(
         Ways(
             host=Host(),

@@ -25,10 +25,14 @@ def command(app: App, ended: bool) -> None:
     if app.output.json:
         app.output.value({"sessions": [shape.session(s) for s in sessions]})
         return
-    app.output.table(_HEADER, [_row(s, time.time()) for s in sessions], empty="no sessions")
+    # A column of its own only where somebody has a GPU.
+    vram = any(phrases.vram(s) for s in sessions)
+    header = (*_HEADER[:-1], "VRAM", _HEADER[-1]) if vram else _HEADER
+    rows = [_row(s, time.time(), vram) for s in sessions]
+    app.output.table(header, rows, empty="no sessions")
 
 
-def _row(session: Session, now: float) -> tuple[str, ...]:
+def _row(session: Session, now: float, vram: bool) -> tuple[str, ...]:
     return (
         session.job,
         session.user,
@@ -37,5 +41,6 @@ def _row(session: Session, now: float) -> tuple[str, ...]:
         span(now - session.since),
         phrases.node(session) or "-",
         phrases.checkpoint(session) or "-",
+        *([phrases.vram(session) or "-"] if vram else []),
         phrases.reason(session),
     )

@@ -21,6 +21,7 @@ _COMMANDS = {
     "keep": "keep",
     "explain": "explain",
     "events": "events",
+    "environment": "environment",
     "brake": "brake",
     "checkpoints": "checkpoints",
     "notice": "notice",

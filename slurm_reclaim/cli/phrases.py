@@ -6,6 +6,7 @@ import time
 
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.model.words import span
 
@@ -44,9 +45,11 @@ def next_step(session: Session) -> str:
 
 
 def reason(session: Session) -> str:
-    """Why it is in its state; of one that could not be hibernated now, that."""
+    """Why it is in its state; of one that could not be hibernated or restored now, that."""
     if session.state is State.ACTIVE and session.blockers:
         return f"can't be hibernated: {'; '.join(session.blockers)}"
+    if session.unfit is not None and session.state in _NOWHERE:
+        return f"no node can restore it now: {session.unfit.reason}"
     return session.reason
 
 
@@ -54,6 +57,32 @@ def checkpoint(session: Session) -> str:
     if session.checkpoint < 0:
         return ""
     return size(session.checkpoint_bytes) if session.checkpoint_bytes else "yes"
+
+
+def vram(session: Session) -> str:
+    """GPU memory that it holds or, hibernated, gave back; "" where there is none. Held is not
+    used: an idle session holds as much."""
+    if session.state in _NOWHERE and session.state is not State.ENDED:
+        return f"{size(session.freed_gpu)} freed" if session.freed_gpu else ""
+    if not session.gpus:
+        return ""
+    return f"{size(session.vram)} held" if _all_known(session) else "held, not known how much"
+
+
+def gpus(session: Session) -> str:
+    """One line for each of its GPUs."""
+    return "\n".join(_gpu(gpu) for gpu in session.gpus)
+
+
+def _all_known(session: Session) -> bool:
+    return all(gpu.memory >= 0 for gpu in session.gpus)
+
+
+def _gpu(gpu: GpuHeld) -> str:
+    held = f"{size(gpu.memory)} held" if gpu.memory >= 0 else "held memory not known"
+    of = f" of {size(gpu.memory_total)}" if gpu.memory_total else ""
+    others = f", others on it: {', '.join(gpu.foreign)}" if gpu.foreign else ""
+    return f"{gpu.index}: {gpu.model} ({gpu.uuid}), {held}{of}{others}"
 
 
 def progress(progress: Progress, left: float | None) -> str:

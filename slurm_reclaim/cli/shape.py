@@ -8,6 +8,7 @@ from typing import Any
 from slurm_reclaim.cli import phrases
 from slurm_reclaim.model.catalogue import Listed, Pin, StoredPart
 from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Session
 
 
@@ -38,7 +39,13 @@ def session(session: Session) -> dict[str, Any]:
         "progress": None,
         "deadline": session.warned.deadline or None if session.warned is not None else None,
         "kept_until": session.kept_until or None,
+        "vram_held": session.vram if session.gpus else None,
+        "vram_freed": session.freed_gpu or None,
+        "gpus": [gpu(each) for each in session.gpus],
+        "unfit": None,
     }
+    if session.unfit is not None:
+        shown["unfit"] = {"since": session.unfit.since, "reason": session.unfit.reason}
     if session.checkpoint >= 0:
         shown["checkpoint"] = {"restarts": session.checkpoint, "bytes": session.checkpoint_bytes}
     if session.progress.step:
@@ -49,6 +56,18 @@ def session(session: Session) -> dict[str, Any]:
             "at": session.progress.at,
         }
     return shown
+
+
+def gpu(gpu: GpuHeld) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "index": gpu.index,
+        "memory_total": gpu.memory_total or None,
+        "memory_held": gpu.memory if gpu.memory >= 0 else None,
+        "contexts": gpu.contexts if gpu.contexts >= 0 else None,
+        "foreign": list(gpu.foreign),
+    }
 
 
 def event(event: Event) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slurm_reclaim.config.gpu import Gpu as Gpu
 from slurm_reclaim.config.retention import Retention as Retention
 from slurm_reclaim.config.values import Bytes as Bytes
 from slurm_reclaim.config.values import Path as Path
@@ -381,6 +382,7 @@ class Config:
     controller: Controller = field(default_factory=Controller)
     slurm: Slurm = field(default_factory=Slurm)
     agent: Agent = field(default_factory=Agent)
+    gpu: Gpu = field(default_factory=Gpu)
     store: Store = field(default_factory=Store)
     session: Sessions = field(default_factory=Sessions)
     idle: Idle = field(default_factory=Idle)

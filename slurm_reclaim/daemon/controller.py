@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from slurm_reclaim.errors import ReclaimError, Unavailable
 from slurm_reclaim.model.ids import SessionId
-from slurm_reclaim.stages import observe, room
+from slurm_reclaim.stages import observe, room, stranded
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.step import step
 
@@ -57,6 +57,7 @@ class Controller:
         self._complain("")
         observe.adopt(self.desk)
         room.watch(self.desk)
+        stranded.watch(self.desk)
         await self._keep_evidence()
         for id in self._troubles.keys() - self.desk.sessions.keys():
             del self._troubles[id]  # it ended while nothing of ours was at work on it

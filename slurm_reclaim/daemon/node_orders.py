@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
 from slurm_reclaim.adapters.store.remote import AnyStore
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.daemon.node_store import NodeStoreOrders
@@ -17,7 +18,7 @@ from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import STORE_VERBS, Living, Order, Outcome, Result, Verb
-from slurm_reclaim.ports import Clock, Stock
+from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_hibernate
 from slurm_reclaim.stages.node_preflight import preflight
 

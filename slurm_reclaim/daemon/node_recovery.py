@@ -47,12 +47,10 @@ def _wait_for_worker(session: NodeSession, config: Config) -> None:
 def _after_restore(session: NodeSession, sessions: NodeSessions, store: NodeStore) -> str:
     """A restore that nobody watched to its end is undone: the image is untouched, and a tree of
     which we don't know whether it is whole must not go on."""
-    link = sessions.link(session)
+    link, tree_of = sessions.link(session), sessions.tree(session)
     try:
         manifest = store.read(parse_session_id(session.session), session.checkpoint)
-        members = tree.members(session.init)
-        whole = len([p for p in members if p.state not in "ZX"]) >= manifest.processes
-        if whole and any(p.inner == manifest.root_pid for p in members):
+        if tree_of.whole(manifest):
             link.adopt_root(manifest.root_pid)
             session.root, session.held, session.restored = manifest.root_pid, False, True
             session.living, session.reason = Living.RUNNING, ""
@@ -60,7 +58,7 @@ def _after_restore(session: NodeSession, sessions: NodeSessions, store: NodeStor
             return "the agent was restarted during the restore, which had succeeded"
     except ReclaimError:
         pass
-    sessions.tree(session).kill()
+    tree_of.kill()
     session.living = Living.RESTORE_FAILED
     session.reason = "the agent was restarted during the restore"
     sessions.save(session)

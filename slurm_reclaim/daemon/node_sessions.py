@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.criu.tree import SessionTree
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
-from slurm_reclaim.adapters.proc import terminals, tree
+from slurm_reclaim.adapters.proc import allocation, terminals, tree
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config.schema import Config
@@ -52,6 +52,7 @@ class NodeSessions:
         for session in list(self.sessions.values()):
             if not tree.same_process(session.init, session.init_start):
                 self.forget(session, "it ended while the agent was away")
+        allocation.sweep(Path(config.agent.run), self.sessions)
 
     def get(self, job_id: int) -> NodeSession | None:
         return self.sessions.get(job_id)
@@ -73,6 +74,7 @@ class NodeSessions:
             if self.sessions.get(session.job_id) is session:
                 del self.sessions[session.job_id]
                 self._records.forget(session)
+                allocation.withdraw(Path(self._config.agent.run), session.job_id)
         if session.private_tmp:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
         if session.staged:
@@ -149,7 +151,10 @@ class NodeSessions:
         def on_gpus() -> int:
             return sum(max(0, gpu.memory) for gpu in self.samples.of(session).gpus)
 
-        return SessionTree(session, self._config.agent, self.node, worker, jupyter, on_gpus)
+        def save() -> None:
+            self.save(session)
+
+        return SessionTree(session, self._config, self.node, worker, save, jupyter, on_gpus)
 
     def reports(self) -> tuple[SessionReport, ...]:
         """Reads /proc; for a worker thread."""

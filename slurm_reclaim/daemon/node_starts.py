@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
-from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc import allocation, tree
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
 from slurm_reclaim.adapters.transport import lines
@@ -202,14 +202,20 @@ class NodeStarts:
             if not known.gpus_told:
                 known.gpus, known.gpus_told = grant(message, told), True
             self._sessions.put(known, link)
+            self._spawn(self._show_allocation(known))
             if job_id not in self._sessions.busy and known.living in _UNFINISHED:
                 self._spawn(self._recover(known))
             return
         session = self._new(message, init, start)
         session.gpus, session.gpus_told = grant(message, told), True
         self._sessions.put(session, link)
+        self._spawn(self._show_allocation(session))
         if session.living is Living.WAITING:
             self._spawn(self._restore(session))
+
+    async def _show_allocation(self, session: NodeSession) -> None:
+        run = Path(self._config().agent.run)
+        await asyncio.to_thread(allocation.show, run, session.job_id, session.uid, session.relay)
 
     def _new(self, message: dict[str, str], init: int, start: int) -> NodeSession:
         mode = message.get("mode", "fresh")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.adapters.transport.wire import encode
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import (
@@ -19,7 +20,7 @@ from slurm_reclaim.errors import (
 from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
-from slurm_reclaim.ports import Clock, Stock
+from slurm_reclaim.ports import Clock
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,20 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.cuda.driver import tools_missing
+from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
+from slurm_reclaim.adapters.gpu.watch import nvml
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.places import stock_of, store_of
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
-from slurm_reclaim.adapters.store.remote import RemoteStore
+from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -103,6 +107,13 @@ def tell_plugin(config: Config, cluster: str) -> None:
     write_durably(state / "plugin.conf", text.encode())
 
 
+def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards) -> FactFinder:
+    def orders() -> bool:
+        return not isinstance(store, RemoteStore) or not store.remote_problem()
+
+    return FactFinder(config.agent.criu, store, keys, digest(config), orders, gpus.look)
+
+
 async def serve(settings: Settings) -> None:
     config = settings()
     cluster, node = cluster_name(config), node_name()
@@ -114,14 +125,9 @@ async def serve(settings: Settings) -> None:
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
-    facts = await asyncio.to_thread(
-        FactFinder,
-        config.agent.criu,
-        store,
-        keys,
-        digest(config),
-        lambda: remote is None or not remote.remote_problem(),
-    )
+    gpus = NodeCards(nvml(), partial(tools_missing, config.gpu.cuda_checkpoint))
+    await asyncio.to_thread(gpus.look, AT_START)
+    facts = await asyncio.to_thread(fact_finder, config, store, keys, gpus)
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, stock_of(store, node), clock)

@@ -20,9 +20,11 @@ from slurm_reclaim.model.order import Order, Report, ReportReply, StartAnswer, S
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
 from slurm_reclaim.model.trace import Recorded
+from slurm_reclaim.model.upgrade import Forecast, Upgrade
 from slurm_reclaim.stages import abandon, observe, requests, start, stored
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.origin import see_origin
+from slurm_reclaim.stages.upgrade import forecast
 
 LONGEST_WAIT = 60.0  # seconds an agent's question for orders is held open
 
@@ -91,6 +93,7 @@ class Routes:
             ("GET", "/v1/checkpoints", self.checkpoints),
             ("POST", "/v1/checkpoints/{verb}", self.checkpoint),
             ("GET", "/v1/checkpoints/errands/{number}", self.errand),
+            ("POST", "/v1/upgrade", self.upgrade),
             ("GET", "/v1/events", self.events),
             ("GET", "/v1/samples", self.samples),
             ("GET", "/v1/status", self.status),
@@ -183,6 +186,12 @@ class Routes:
     async def errand(self, ask: Ask) -> Errand:
         wait = min(_number(ask, "wait", 0), LONGEST_WAIT)
         return await stored.errand(self._desk, ask.match["number"], wait)
+
+    async def upgrade(self, ask: Ask) -> Forecast:
+        """It names sessions of everybody: for operators."""
+        if not await requests.is_operator(self._desk, ask.caller):
+            raise NotPermitted("only root and Slurm operators may plan upgrades")
+        return await forecast(self._desk, decode_request(ask.body, Upgrade))
 
     async def events(self, ask: Ask) -> list[Event]:
         job, after = ask.query.get("job", ""), _number(ask, "after", 0)

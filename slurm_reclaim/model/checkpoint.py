@@ -165,6 +165,11 @@ class Needs:
     hugepages: int = 0
     gpu: GpuNeeds | None = None
 
+    @property
+    def vram(self) -> int:
+        """Bytes of GPU memory that the session held."""
+        return self.gpu.used if self.gpu is not None else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:

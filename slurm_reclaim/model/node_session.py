@@ -30,6 +30,14 @@ class GpuGrant:
         return 0 < len(self.reachable) < self.present or self.present == 1
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of the job's memory that was raised: its file, and the bytes that stood there."""
+
+    path: str
+    before: int
+
+
 @dataclass(slots=True)
 class NodeSession:
     """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good.
@@ -39,7 +47,10 @@ class NodeSession:
     writes, for `order`; `worker` the CRIU at work. With `gpus_told`, `gpus` None means that the
     job has none; a session from before an upgrade was not asked. `accept`: files that may have
     changed since the checkpoint, by the owner's word; `changed`: sentences about those that had
-    and were no hindrance; `looked`: Unix seconds of the last look for blockers."""
+    and were no hindrance; `looked`: Unix seconds of the last look for blockers. `gpu_taken`: inner
+    PIDs of processes whose GPU state was locked or copied to the host, or is about to be, and must
+    be given back; `gpu_held` bytes that they held on their cards; `gpu_freed` of them those that
+    NVML showed free; `limits`: what is to be put back."""
 
     job_id: int
     uid: int
@@ -76,4 +87,8 @@ class NodeSession:
     accept: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     looked: float = 0.0
+    gpu_taken: tuple[int, ...] = ()
+    gpu_held: int = 0
+    gpu_freed: int = 0
+    limits: tuple[Limit, ...] = ()
     progress: Progress = field(default_factory=Progress)

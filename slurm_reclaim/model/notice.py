@@ -11,8 +11,10 @@ class NoticeKind(str, Enum):
     `withdrawn`: a warning is void; `hibernated`: done, and how to come back; `not-hibernated`: it
     was tried and the session runs on; `blocked`: it could not be hibernated, and why; `idle`: it
     is idle and nothing follows (action = "notify"); `expiry`: it is hibernated and ends at
-    `deadline`, unless it is restored before; `brake`: to the admins, nothing is hibernated
-    any more."""
+    `deadline`, unless it is restored before; `upgrade`: after what the admins will do to the nodes,
+    by `deadline`, it can't be restored; `unrestorable`: no node can restore it; `brake`: to the
+    admins, nothing is hibernated any more; `stranded`: to the admins, sessions that no node can
+    restore."""
 
     WARNING = "warning"
     WITHDRAWN = "withdrawn"
@@ -21,7 +23,13 @@ class NoticeKind(str, Enum):
     BLOCKED = "blocked"
     IDLE = "idle"
     EXPIRY = "expiry"
+    UPGRADE = "upgrade"
+    UNRESTORABLE = "unrestorable"
     BRAKE = "brake"
+    STRANDED = "stranded"
+
+
+TO_ADMINS = frozenset({NoticeKind.BRAKE, NoticeKind.STRANDED})
 
 
 class Channel(str, Enum):
@@ -41,7 +49,8 @@ class Channel(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Notice:
     """`id` is the same for every try to deliver this notice, and unlike that of any other;
-    `deadline` Unix seconds (0: none); `idle` seconds; `vram` bytes of GPU memory held."""
+    `deadline` Unix seconds (0: none); `idle` seconds; `vram` bytes of GPU memory held, of a
+    hibernated session those that it held."""
 
     id: str
     kind: NoticeKind

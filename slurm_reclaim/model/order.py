@@ -73,7 +73,8 @@ class Outcome(str, Enum):
 class Result:
     """The answer to an order, repeated in every report until the controller acknowledges it.
     `needs`: what a node must have to restore the checkpoint just committed, of `bytes`, of which
-    the store had all but `stored`; `count`: how many terminals took the text of a notice."""
+    the store had all but `stored`; `count`: how many terminals took the text of a notice;
+    `freed_gpu`: bytes of GPU memory that the session held and gave back."""
 
     order: str
     session: str
@@ -89,6 +90,7 @@ class Result:
     needs: Needs | None = None
     count: int = 0
     store: StoreAnswer | None = None
+    freed_gpu: int = 0
 
 
 class Living(str, Enum):

@@ -8,6 +8,7 @@ from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.notice import Delivery
+from slurm_reclaim.model.sample import GpuHeld
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,16 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why no node of its partition can restore a checkpoint, `since` when (Unix seconds), and
+    whether its owner and the admins were `told`."""
+
+    since: float
+    reason: str
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
     seconds of the last transition; `time_left` seconds of the time limit left at hibernation
@@ -64,7 +75,9 @@ class Session:
     `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
     `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
     shadow mode has noted what it would have done; `accepted` files that may have changed while it
-    sleeps, by its owner's word."""
+    sleeps, by its owner's word; `freed_gpu` bytes of GPU memory that it held when it was saved
+    last; `unfit`: no node can restore it until somebody changes one. `progress` and `gpus` (those
+    it holds, as its agent last told) are of the moment and not kept."""
 
     id: SessionId
     user: str
@@ -98,6 +111,14 @@ class Session:
     shadowed: float = 0.0
     accepted: tuple[str, ...] = ()
     progress: Progress = field(default_factory=Progress)
+    freed_gpu: int = 0
+    unfit: Unfit | None = None
+    gpus: tuple[GpuHeld, ...] = ()
+
+    @property
+    def vram(self) -> int:
+        """Bytes of GPU memory that it holds, as far as is known."""
+        return sum(max(0, gpu.memory) for gpu in self.gpus)
 
     @property
     def job(self) -> str:

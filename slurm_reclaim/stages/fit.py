@@ -11,11 +11,13 @@ from slurm_reclaim.model.job import Job, Node
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import amount
+from slurm_reclaim.policy import cards
 from slurm_reclaim.stages.view import View
 
 SILENT = "its agent is not heard of"
 _FAILED = "a restore of this checkpoint failed there"
 _MOST_FLAGS = 5
+_MOST_REASONS = 3
 _NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs"})
 
 
@@ -68,15 +70,49 @@ def _unfit(
 ) -> dict[str, str]:
     """Node -> the requirement that fails there, "" where it fits."""
     found = {}
-    for node in _candidates(partition, view.nodes.values()):
+    for node in candidates(partition, view.nodes.values()):
         heard = view.fresh(node.name, now, silent_after)
         found[node.name] = SILENT if heard is None else lacking(needs, heard.report.facts)
     return found
 
 
-def _candidates(partition: str, nodes: Iterable[Node]) -> list[Node]:
+def candidates(partition: str, nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that a job of these partitions could get."""
     wanted = set(partition.split(","))
     return [n for n in nodes if not n.partitions or wanted & set(n.partitions)]
+
+
+def stranded(needs: Needs | None, partition: str, view: View) -> str | None:
+    """Why no node of the partition can restore a checkpoint until one of them is changed; "" where
+    one could. None: not known, for no agent of a node that may has been heard of yet."""
+    if needs is None:
+        return None
+    key = ("stranded", needs, partition)
+    if key not in view.memo:
+        view.memo[key] = _stranded(needs, partition, view)
+    found = view.memo[key]
+    return found if isinstance(found, str) else None
+
+
+def _stranded(needs: Needs, partition: str, view: View) -> str | None:
+    reasons: dict[str, list[str]] = {}
+    unheard = False
+    for node in candidates(partition, view.nodes.values()):
+        heard = view.agents.get(node.name)
+        if heard is None:
+            unheard = True
+            continue
+        why = mismatch(needs, heard.report.facts)
+        if not why:
+            return ""
+        reasons.setdefault(why, []).append(node.name)
+    if unheard or not reasons:
+        return None
+    named = [
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}"
+        for why, names in sorted(reasons.items())
+    ]
+    return "; ".join(named[:_MOST_REASONS])
 
 
 def lacking(needs: Needs | None, facts: NodeFacts) -> str:
@@ -89,8 +125,23 @@ def lacking(needs: Needs | None, facts: NodeFacts) -> str:
         return f"the store is not usable: {facts.store_problem or 'unknown problem'}"
     if needs is None:
         return ""
+    return mismatch(needs, facts) or _gpus(needs, facts, facts.gpu_problem)
+
+
+def mismatch(needs: Needs, facts: NodeFacts) -> str:
+    """What of the node is not as the checkpoint has it, and stays so until somebody changes the
+    node; not what may be mended by itself, such as a store that is not mounted."""
     checks = (_platform, _processor, _libc, _mounts, _memory)
-    return next((why for check in checks if (why := check(needs, facts))), "")
+    why = next((why for check in checks if (why := check(needs, facts))), "")
+    if facts.gpu_problem and not (facts.gpus and facts.gpu_driver):
+        return why  # what GPUs it has is not known
+    return why or _gpus(needs, facts, "")
+
+
+def _gpus(needs: Needs, facts: NodeFacts, problem: str) -> str:
+    if needs.gpu is None:
+        return ""
+    return cards.node_lacks(needs.gpu, facts.gpus, facts.gpu_driver, problem)
 
 
 def _platform(needs: Needs, facts: NodeFacts) -> str:

@@ -14,6 +14,7 @@ from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.fit import Fit, fit
 from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.requeue import whole_minutes
+from slurm_reclaim.stages.stranded import mark
 from slurm_reclaim.stages.uploads import only_node
 
 # How the reason begins of a job that was released and that Slurm holds until a node fits.
@@ -57,6 +58,7 @@ async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> 
     """Give the waiting job what it lacks; what it was given already is left to its owner. `now`:
     it is about to be released, so that silent nodes are not waited for."""
     found = suitable(desk, session, job)
+    session = mark(desk, session, job)
     if found.silence and not now and not _listened_long_enough(desk):
         return found  # we were just started, and agents that are well may not have reported yet
     plan = Kept(job.restarts, _excluded(desk, session, found))

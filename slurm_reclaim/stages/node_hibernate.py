@@ -1,18 +1,22 @@
 """hibernate, on the node: preflight -> hold -> dump -> re-read activity -> commit -> kill.
 
 Until the commit every failure gives the tree back as it was (S2, S5); after it the image is the
-session, the tree is killed and the relay keeps the allocation until Slurm requeues the job.
+session, the tree is killed and the relay keeps the allocation until Slurm requeues the job. The
+dump begins with the GPUs, and what was taken from them is given back first. Where a driver refuses
+to, a dump that is complete is committed after all: then the image alone has the whole session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_reclaim.errors import (
     CancelledByActivity,
     DumpFailed,
+    GpuNotGivenBack,
     NotReclaimable,
     OperationFailed,
     ReclaimError,
@@ -24,7 +28,7 @@ from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, Order, Outcome, Result
 from slurm_reclaim.model.session import Progress
-from slurm_reclaim.ports import Clock, Link, NodeStore, Tree
+from slurm_reclaim.ports import Clock, Link, NodeStore, Staging, Tree
 from slurm_reclaim.stages.node_record import Save, save_if_possible
 
 
@@ -54,13 +58,15 @@ def hibernate(
             seconds=clock.now() - began,
             at=clock.now(),
             needs=session.needs if outcome is Outcome.DONE else None,
+            freed_gpu=session.gpu_freed if outcome is Outcome.DONE else 0,
         )
 
     id = parse_session_id(order.session)
     try:
         _check(order, session)
         if session.living is Living.RUNNING:
-            _save_tree(order, id, session, tree, link, store, clock, save)
+            why = _save_tree(order, id, session, tree, link, store, clock, save)
+            return result(Outcome.DONE, why or order.reason)
         return result(Outcome.DONE, order.reason)
     except NotReclaimable as refusal:
         return result(Outcome.REFUSED, refusal.message, session.blockers)
@@ -92,7 +98,8 @@ def _save_tree(
     store: NodeStore,
     clock: Clock,
     save: Save,
-) -> None:
+) -> str:
+    """Why it was saved, where that is not what was ordered; else ""."""
     session.blockers = tuple(tree.blockers())
     if session.blockers:
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
@@ -109,37 +116,81 @@ def _save_tree(
     staged = store.stage(id, order.restarts, tree.owner(), note)
     session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
     session.staged, session.order = str(staged.folder), order.id
-    committed = False
-
-    def describe(contents: Contents) -> Manifest:
-        # The last thing before the manifest that makes it a checkpoint: hashing took its time.
-        _still_wanted(order, session, tree)
-        return replace(tree.describe(staged, contents, order.reason), order=order.id)
-
+    saving = _Saving(order, id, session, tree, store, staged)
+    why = ""
     try:
         save(session)
         link.hold()
         session.held = True
         tree.dump(staged)
+        saving.dumped = True
         _still_wanted(order, session, tree)
         session.progress = Progress("commit", total, total, clock.now())
-        tree.save_surroundings(staged)
-        manifest = store.commit(staged, id, order.restarts, describe)
-        committed = True
-        _note_checkpoint(session, manifest)
+        saving.commit(lambda: _still_wanted(order, session, tree))
+    except BaseException as error:
+        why = _undo(saving, error, link, clock)
     finally:
-        if not committed:
-            try:
-                give_back(session, tree, link, clock)
-            finally:
-                # Saved first: without what is staged, an agent that is killed here would take an
-                # older checkpoint of the same number for the commit. The rest also where the job
-                # has ended meanwhile: what is staged is a user's memory.
-                save_if_possible(session, save)
-                staged.close()
-                store.discard(staged.folder)
+        if not saving.committed:
+            # Saved first: without what is staged, an agent that is killed here would take an
+            # older checkpoint of the same number for the commit. The rest also where the job
+            # has ended meanwhile: what is staged is a user's memory.
+            save_if_possible(session, save)
+            staged.close()
+            store.discard(staged.folder)
     staged.close()
     finish(session, tree, clock, save)
+    return why
+
+
+@dataclass(slots=True)
+class _Saving:
+    """How far a checkpoint has come. `dumped`: all of the tree is in the store and it is frozen;
+    `surrounded`: what lies around it, too."""
+
+    order: Order
+    id: SessionId
+    session: NodeSession
+    tree: Tree
+    store: NodeStore
+    staged: Staging
+    dumped: bool = False
+    surrounded: bool = False
+    committed: bool = False
+
+    def commit(self, last_look: Callable[[], None]) -> None:
+        """`last_look` may still raise."""
+        if not self.surrounded:
+            self.tree.save_surroundings(self.staged)
+            self.surrounded = True
+
+        def describe(contents: Contents) -> Manifest:
+            # The last thing before the manifest that makes it a checkpoint: hashing took its time.
+            last_look()
+            manifest = self.tree.describe(self.staged, contents, self.order.reason)
+            return replace(manifest, order=self.order.id)
+
+        manifest = self.store.commit(self.staged, self.id, self.order.restarts, describe)
+        self.committed = True
+        _note_checkpoint(self.session, manifest)
+
+
+def _undo(saving: _Saving, error: BaseException, link: Link, clock: Clock) -> str:
+    """Give the tree back and raise `error` again. Where its GPU state can't be given back and the
+    dump is complete: commit that; then why."""
+    if saving.committed:
+        raise error
+    try:
+        give_back(saving.session, saving.tree, link, clock)
+    except GpuNotGivenBack as lost:
+        try:
+            if saving.dumped:
+                saving.commit(lambda: None)
+                return f"saved although {error}: {lost.message}"
+        except ReclaimError as second:
+            lost = GpuNotGivenBack(f"{lost.message}; nor could it be saved: {second.message}")
+        _let_run(saving.session, saving.tree, link, clock)
+        raise GpuNotGivenBack(f"{error}; {lost.message}") from error
+    raise error
 
 
 def _note_checkpoint(session: NodeSession, manifest: Manifest) -> None:
@@ -149,8 +200,19 @@ def _note_checkpoint(session: NodeSession, manifest: Manifest) -> None:
 
 
 def give_back(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None:
-    """Before the commit the tree is the session: it runs on as it was (S2)."""
+    """Before the commit the tree is the session: it runs on as it was (S2). GpuNotGivenBack: it
+    does not run yet."""
     tree.resume()
+    _runs_on(session, link, clock)
+
+
+def _let_run(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None:
+    """Without what it had on its GPUs: what its owner has in the memory is still worth saving."""
+    tree.let_run()
+    _runs_on(session, link, clock)
+
+
+def _runs_on(session: NodeSession, link: Link, clock: Clock) -> None:
     if session.held:
         link.unhold()
         session.held = False
@@ -192,6 +254,10 @@ def recover(
         return "the agent was restarted after the commit; the hibernation goes on"
     try:
         give_back(session, tree, link, clock)
+    except GpuNotGivenBack as error:
+        session.reason = error.message
+        _let_run(session, tree, link, clock)
+        return f"the agent was restarted before the commit; {error.message}"
     except DumpFailed as error:
         session.reason = error.message
     finally:

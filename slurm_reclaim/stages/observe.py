@@ -7,13 +7,16 @@ positive answer about this one job (ending.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_reclaim.errors import BadRequest, Unavailable
+from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.job import Job
-from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
+from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Progress, Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.judge import clock_ahead, take_samples
@@ -64,10 +67,12 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
 
 
 def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:
-    """What its agent found by looking now and then: known long before it matters."""
+    """What its agent found by looking now and then, and what Slurm shows: known long before it
+    matters."""
     if not told.looked or session.state is not State.ACTIVE or told.restarts != session.restarts:
         return
-    names = tuple(map(str, told.blockers))
+    found = (*told.blockers, *_of_job(desk.view.jobs.get(told.job_id)))
+    names = tuple(map(str, found))
     if names == session.blockers:
         return
     desk.update(session.id, blockers=names)
@@ -76,10 +81,17 @@ def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:
             session.id,
             "not-hibernatable",
             f"can't be hibernated: {'; '.join(names)}",
-            {"blockers": [blocker.name for blocker in told.blockers]},
+            {"blockers": [blocker.name for blocker in found]},
         )
     else:
         desk.note(session.id, "hibernatable", "what stood in the way of a hibernation is gone")
+
+
+def _of_job(job: Job | None) -> Iterator[Blocker]:
+    """What no agent can see, for it knows its own node."""
+    if job is not None and len(job.nodes) > 1:
+        what = f"the job runs on {len(job.nodes)} nodes"
+        yield Blocker("multi-node", what, "only sessions of one node can be saved")
 
 
 def _surely(desk: Desk, report: Report, told: SessionReport, session: Session) -> bool:
@@ -147,6 +159,7 @@ def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
             array_task=job.array_task,
             blockers=tuple(map(str, told.blockers)),
             needs=told.needs,
+            freed_gpu=told.needs.vram if told.needs is not None and checkpoint >= 0 else 0,
             started=min(told.started or math.inf, desk.clock.now()),
         ),
         "adopted",
@@ -171,6 +184,12 @@ def _as_found(told: SessionReport) -> tuple[State, str]:
     if told.living in (Living.WAITING, Living.RESTORING, Living.RESTORE_FAILED) and told.session:
         return State.RESTORING, "found waiting for its restore"
     return State.ACTIVE, "found running"
+
+
+def gpus(desk: Desk, session: Session) -> tuple[GpuHeld, ...]:
+    """Those that it holds, as its agent last told; none while it is its checkpoint."""
+    found = desk.view.report_of(session) if session.state in RUNNING_STATES else None
+    return found[2].gpus if found is not None else ()
 
 
 def progress(desk: Desk, session: Session) -> Progress:

@@ -15,7 +15,7 @@ from slurm_reclaim.model.words import clock, span
 from slurm_reclaim.stages import hibernate, release, room, warn
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.explain import explanation
-from slurm_reclaim.stages.observe import progress
+from slurm_reclaim.stages.observe import gpus, progress
 
 MOST_EVENTS = 10_000
 MOST_FILES = 1000
@@ -25,11 +25,11 @@ async def sessions(desk: Desk, caller: Caller, *, ended: bool = False) -> list[S
     found = desk.journal.sessions(ended=True) if ended else list(desk.sessions.values())
     if not await sees_all(desk, caller):
         found = [session for session in found if session.id.uid == caller.uid]
-    return [_with_progress(desk, session) for session in found]
+    return [_as_told(desk, session) for session in found]
 
 
 async def session(desk: Desk, caller: Caller, text: str) -> Session:
-    return _with_progress(desk, await _find(desk, caller, parse_job_ref(text)))
+    return _as_told(desk, await _find(desk, caller, parse_job_ref(text)))
 
 
 async def ask_hibernate(desk: Desk, caller: Caller, text: str, reason: str) -> Session:
@@ -38,7 +38,7 @@ async def ask_hibernate(desk: Desk, caller: Caller, text: str, reason: str) -> S
         # Read again: it may have moved on while we waited for our turn.
         current = desk.sessions.get(found.id, found)
         why = reason.strip() or f"asked by {caller}"
-        return _with_progress(desk, await hibernate.hibernate(desk, current, why))
+        return _as_told(desk, await hibernate.hibernate(desk, current, why))
 
 
 async def keep(desk: Desk, caller: Caller, text: str, seconds: float) -> Session:
@@ -109,7 +109,7 @@ async def ask_restore(
         after = await release.restore(
             desk, current, operator=operator, by=str(caller), accept=accept
         )
-        return _with_progress(desk, after)
+        return _as_told(desk, after)
 
 
 async def events(desk: Desk, caller: Caller, text: str, after: int, limit: int) -> list[Event]:
@@ -203,5 +203,6 @@ async def _why_unknown(desk: Desk, caller: Caller, ref: JobRef) -> Exception:
     )
 
 
-def _with_progress(desk: Desk, session: Session) -> Session:
-    return replace(session, progress=progress(desk, session))
+def _as_told(desk: Desk, session: Session) -> Session:
+    """With what only its agent knows."""
+    return replace(session, progress=progress(desk, session), gpus=gpus(desk, session))

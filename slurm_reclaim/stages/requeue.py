@@ -19,7 +19,7 @@ from slurm_reclaim.stages.ending import detail_of, end, gone, row
 from slurm_reclaim.stages.hibernate import give_order
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import same_job
-from slurm_reclaim.stages.wording import hibernated
+from slurm_reclaim.stages.wording import freed_vram, hibernated
 
 # Endings after which a job with a committed image is still worth requeuing. Whoever cancelled it
 # wanted it to end.
@@ -53,11 +53,13 @@ def _observed(desk: Desk, session: Session, job: Job) -> None:
         return  # still completing
     desk.settle(session.id, "requeue", "observed")
     how = "held" if job.held else "not held"
+    freed = f"{freed_vram(session.freed_gpu)}; " if session.freed_gpu else ""
     was_warned = session.warned is not None
     session = desk.apply(
         session.id,
         Fact.REQUEUE_OBSERVED,
-        f"hibernated {clock(desk.clock.now())}; the job waits, {how}",
+        f"hibernated {clock(desk.clock.now())}; {freed}the job waits, {how}",
+        {"freed_gpu": session.freed_gpu} if session.freed_gpu else None,
         restarts=job.restarts,
         warned=None,
         kept_until=0.0,

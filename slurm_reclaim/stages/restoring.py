@@ -25,14 +25,13 @@ async def step(desk: Desk, session: Session) -> None:
         if why:
             end(desk, session, f"{why}; its checkpoint is left to retention")
             return
-    if in_place(desk, session):
-        if job is not None and job.finished:
-            end(desk, session, f"the job ended before it was restored in place: {job.state}")
-        return
     if told is not None and told.living is Living.RESTORE_FAILED:
+        # Also one in place: if Slurm has refused the requeue before, it says so again.
         await hold_again(desk, session, job, told.reason or "the restore failed")
-    elif job is not None:
+    elif job is not None and (job.restarts > session.restarts or not in_place(desk, session)):
         await _by_slurm(desk, session, job, told)
+    elif job is not None and job.finished:
+        end(desk, session, f"the job ended before it was restored in place: {job.state}")
 
 
 def _told(desk: Desk, session: Session) -> SessionReport | None:

@@ -55,15 +55,20 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         "stored": result.stored,
     }
     if result.outcome is Outcome.DONE:
+        freed = _freed_gpu(result)
+        if freed:
+            details["freed_gpu"] = freed
         desk.apply(
             session.id,
             Fact.CHECKPOINT_COMMITTED,
-            committed_as(result.bytes, result.reason, result.seconds, result.stored),
+            committed_as(result.bytes, result.reason, result.seconds, result.stored, freed),
             details,
             checkpoint=result.restarts,
             uploaded=-1,
             checkpoint_bytes=result.bytes,
             needs=result.needs or session.needs,
+            freed_gpu=freed,
+            unfit=None,
             bad_nodes=(),
             blockers=(),
         )
@@ -89,6 +94,11 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
         desk.apply(session.id, Fact.DUMP_FAILED, result.reason, details, **change)
 
 
+def _freed_gpu(result: Result) -> int:
+    """An agent that found the commit of one before it tells only what the checkpoint needs."""
+    return result.freed_gpu or (result.needs.vram if result.needs is not None else 0)
+
+
 def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
     if result.outcome is Outcome.DONE:
         reason = f"restored in place on {session.node}: {session.reason}"
@@ -100,8 +110,9 @@ def _restored_in_place(desk: Desk, session: Session, result: Result) -> None:
             started=desk.clock.now(),
         )
     else:
+        # Its agent reports it as not restored: it is held again, for another node (restoring.py).
         reason = f"could not be restored in place: {result.reason}"
-        desk.apply(session.id, Fact.RESTORE_IMPOSSIBLE, reason)
+        desk.note(session.id, "restore-in-place-failed", reason)
 
 
 _TAKERS: dict[tuple[State, Verb], Callable[[Desk, Session, Result], None]] = {

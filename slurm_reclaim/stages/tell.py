@@ -10,6 +10,7 @@ import asyncio
 import secrets
 
 from slurm_reclaim.errors import RequeueFailed, Unavailable
+from slurm_reclaim.model.lifecycle import IMAGE_STATES
 from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
@@ -24,6 +25,7 @@ PATIENCE = 15.0  # seconds
 
 def notice_of(desk: Desk, session: Session, kind: NoticeKind, reason: str, id: str) -> Notice:
     evidence = desk.evidence.get(session.id)
+    asleep = session.state in IMAGE_STATES
     return Notice(
         id=id,
         kind=kind,
@@ -40,7 +42,7 @@ def notice_of(desk: Desk, session: Session, kind: NoticeKind, reason: str, id: s
         reason=reason,
         deadline=session.warned.deadline if session.warned is not None else 0.0,
         idle=evidence.quiet if evidence is not None else 0.0,
-        vram=vram_held(desk, session),
+        vram=session.freed_gpu if asleep else vram_held(desk, session),
         tres=session.tres,
     )
 
@@ -60,11 +62,11 @@ def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True
     telling.task = asyncio.get_running_loop().create_task(_deliver(desk, notice, telling))
 
 
-def send_admins(desk: Desk, reason: str) -> None:
+def send_admins(desk: Desk, reason: str, kind: NoticeKind = NoticeKind.BRAKE) -> None:
     """To the admins, of no session: by every channel of the controller."""
     if desk.notifier is None:
         return
-    notice = Notice(secrets.token_hex(8), NoticeKind.BRAKE, desk.settings.cluster, reason=reason)
+    notice = Notice(secrets.token_hex(8), kind, desk.settings.cluster, reason=reason)
     telling = desk.tellings.setdefault(notice.id, Telling(waiting=1))
     telling.task = asyncio.get_running_loop().create_task(_deliver(desk, notice, telling))
 

@@ -30,7 +30,12 @@ _FLAT = str.maketrans({"[": "(", "]": ")", "\n": " ", "\r": " ", "\t": " "})
 
 def hibernated(session: Session, at: float) -> str:
     size = f", {amount(session.checkpoint_bytes)}" if session.checkpoint_bytes else ""
-    return f"hibernated {clock(at)}{size}; restore: reclaim restore {session.job}"
+    freed = f", {freed_vram(session.freed_gpu)}" if session.freed_gpu else ""
+    return f"hibernated {clock(at)}{size}{freed}; restore: reclaim restore {session.job}"
+
+
+def freed_vram(size: int) -> str:
+    return f"freed {amount(size)} VRAM"
 
 
 def held_again(session: Session, reason: str) -> str:
@@ -38,8 +43,11 @@ def held_again(session: Session, reason: str) -> str:
     return f"not restored: {why}; again: reclaim restore {session.job}".translate(_FLAT)
 
 
-def committed_as(size: int, why: str, seconds: float = 0.0, stored: int = 0) -> str:
+def committed_as(
+    size: int, why: str, seconds: float = 0.0, stored: int = 0, freed_gpu: int = 0
+) -> str:
     took = f" in {seconds:.1f} s" if seconds else ""
     new = f" ({amount(stored)} new in the store)" if stored else ""
-    text = f"checkpoint of {amount(size)}{new} complete and verified{took}"
+    freed = f", {freed_vram(freed_gpu)}" if freed_gpu else ""
+    text = f"checkpoint of {amount(size)}{new} complete and verified{took}{freed}"
     return f"{text}; {why}" if why else text

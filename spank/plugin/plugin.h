@@ -68,6 +68,9 @@ int open_session(const struct arguments *arguments, struct plan *plan, struct fa
 /* parking.c */
 int park(const struct arguments *arguments, struct plan *plan, struct fault *fault);
 
+/* allocation.c: static; what it points to is the job's own. */
+char **relay_environment(spank_t spank);
+
 /* takeover.c: returns in the process that goes on to be the job, if there is one. */
 void take_over(spank_t spank, const struct arguments *arguments, struct plan *plan);
 

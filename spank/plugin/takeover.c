@@ -94,11 +94,11 @@ static void introduce(const struct plan *plan, int64_t restarts, pid_t child, pi
 }
 
 /* A program of its own instead of a copy of slurmstepd: small, and clear in ps. */
-static void become_relay(const struct arguments *arguments, const struct plan *plan, pid_t child)
+static void become_relay(spank_t spank, const struct arguments *arguments,
+			 const struct plan *plan, pid_t child)
 {
 	char program[PATH_LONGEST + 32], job[16], child_text[16];
 	char *argv[] = {"reclaim-relay", job, child_text, NULL};
-	char *environment[] = {"PATH=/usr/bin:/bin", "LANG=C", NULL};
 	const int kept[] = {0, 1, 2, RELAY_FD};
 
 	snprintf(program, sizeof(program), "%s/reclaim-relay", arguments->libexec);
@@ -108,7 +108,7 @@ static void become_relay(const struct arguments *arguments, const struct plan *p
 		_exit(relay_run(plan->channel, child));
 	close_all_but(kept, 4);
 	if (trusted_program(program, NULL) == 0)
-		execve(program, argv, environment);
+		execve(program, argv, relay_environment(spank));
 	_exit(relay_run(RELAY_FD, child));
 }
 
@@ -158,5 +158,5 @@ void take_over(spank_t spank, const struct arguments *arguments, struct plan *pl
 			return;
 	}
 	introduce(plan, restarts, child, inner);
-	become_relay(arguments, plan, child);
+	become_relay(spank, arguments, plan, child);
 }

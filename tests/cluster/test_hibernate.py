@@ -201,3 +201,25 @@ def test_programs_go_on(lab, text):
         assert one.session()["state"] == "ACTIVE"
     finally:
         one.cancel()
+
+
+def test_a_zombie_stands_in_nobodys_way(lab, counter):
+    """Its parent may never ask how it ended. CRIU writes any number as the name of its thread."""
+    script = (
+        "#!/bin/bash\n"
+        "python3 -c 'import os, time\n"
+        "os.fork() or os._exit(0)\n"
+        "time.sleep(9999)' &\n"
+        "python3 /shared/inside/counter.py $HOME/count-$SLURM_JOB_ID 0\n"
+    )
+    counter().cancel()  # it puts counter.py there
+    words = ["--reclaim=on", "--output", "%j.out", "-D", "/shared/home/alice"]
+    job = Counter(lab, lab.sbatch(script, *words), "alice")
+    job.wait_for_session("ACTIVE")
+    lab.wait("the first count", lambda: job.seen(check=False))
+    job.reclaim("hibernate")
+    job.reclaim("restore")
+    job.counts_on()
+    states = lab.exec(job.node, "ps", "-o", "state=", "-u", "alice").stdout.split()
+    assert states.count("Z") == 1
+    job.cancel()

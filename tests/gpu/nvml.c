@@ -3,21 +3,14 @@
  * A simulated libnvidia-ml.so.1: the calls that the GPU meter makes through nvidia-ml-py, answered
  * from a script that is read anew at each call. One thread at a time, as the meter uses it.
  */
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "script.h"
+#include "nvml_device.h"
 
-#define SHOWN __attribute__((visibility("default")))
-#define RATE 6.0 /* samples a second */
+static struct handle handles[MOST_CARDS * (MOST_INSTANCES + 1)];
 
-/* A device handle: the address of one of these. */
-static struct handle {
-	int card, instance; /* instance -1: the card itself */
-} handles[MOST_CARDS * (MOST_INSTANCES + 1)];
-
-static struct script script;
+struct script script;
 static int initialised;
 /* A card that fell off the bus stays away until NVML is initialised anew. */
 static int lost[MOST_CARDS];
@@ -31,8 +24,7 @@ static int begin(const char *call, int card)
 	return script_fault(&script, call, card);
 }
 
-/* The same for a call on a device: its card, or an error. */
-static int on(const char *call, const struct handle *handle, struct card **card)
+int on(const char *call, const struct handle *handle, struct card **card)
 {
 	int code;
 
@@ -172,7 +164,9 @@ SHOWN int nvmlDeviceGetMemoryInfo(struct handle *handle, struct nvml_memory *mem
 		return code;
 	part = instance_of(card, handle);
 	memory->total = part != NULL ? part->total : card->total;
-	memory->used = part != NULL ? part->used : card->used;
+	memory->used = part != NULL ? part->used : card->used + held_by_clients(card);
+	if (memory->used > memory->total)
+		memory->used = memory->total;
 	memory->free = memory->total - memory->used;
 	return NVML_SUCCESS;
 }
@@ -223,110 +217,6 @@ SHOWN int nvmlDeviceGetPcieThroughput(struct handle *handle, unsigned counter, u
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*value = card->pcie[counter];
 	return NVML_SUCCESS;
-}
-
-static int in_wave(const struct wave *wave, double at)
-{
-	double phase = at - wave->every * (double)(long long)(at / wave->every);
-
-	return phase < wave->length;
-}
-
-/* Those newer than `seen`, oldest first; how many. `into` may be NULL. */
-static unsigned collect(const struct series *series, unsigned long long seen,
-			struct nvml_sample *into, unsigned most)
-{
-	double now = script_now(&script);
-	unsigned count = 0;
-	double first = now - script.kept;
-
-	for (int i = 0; i < series->listed; i++) {
-		unsigned long long stamp =
-			(unsigned long long)((now - series->list[i].age) * 1e6);
-
-		if (stamp <= seen)
-			continue;
-		if (into != NULL && count < most)
-			into[count] = (struct nvml_sample){stamp, {.ui = series->list[i].value}};
-		count++;
-	}
-	if (series->wave.every <= 0)
-		return count;
-	for (long long tick = (long long)(first * RATE) + 1; (double)tick / RATE <= now; tick++) {
-		double at = (double)tick / RATE;
-		unsigned long long stamp = (unsigned long long)(at * 1e6);
-		unsigned value = in_wave(&series->wave, at) ? series->wave.value : 0;
-
-		if (stamp <= seen)
-			continue;
-		if (into != NULL && count < most)
-			into[count] = (struct nvml_sample){stamp, {.ui = value}};
-		count++;
-	}
-	return count;
-}
-
-SHOWN int nvmlDeviceGetSamples(struct handle *handle, unsigned kind, unsigned long long seen,
-			       unsigned *type, unsigned *count, struct nvml_sample *samples)
-{
-	struct card *card;
-	int code = on(__func__, handle, &card);
-	unsigned there;
-
-	if (code != 0)
-		return code;
-	if (kind < 1 || kind > KINDS || !card->series[kind - 1].given)
-		return NVML_ERROR_NOT_SUPPORTED;
-	*type = NVML_VALUE_TYPE_UNSIGNED_INT;
-	there = collect(&card->series[kind - 1], seen, samples, *count);
-	if (there == 0)
-		return NVML_ERROR_NOT_FOUND;
-	*count = samples != NULL && there > *count ? *count : there;
-	return NVML_SUCCESS;
-}
-
-SHOWN int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *handle, unsigned *count,
-						  struct nvml_process *processes)
-{
-	struct card *card;
-	int code = on(__func__, handle, &card);
-	unsigned room = *count;
-
-	if (code != 0)
-		return code;
-	*count = (unsigned)card->processes;
-	if (card->processes == 0)
-		return NVML_SUCCESS;
-	if (processes == NULL || room < *count)
-		return NVML_ERROR_INSUFFICIENT_SIZE;
-	memcpy(processes, card->process, *count * sizeof(*processes));
-	return NVML_SUCCESS;
-}
-
-SHOWN int nvmlDeviceGetProcessUtilization(struct handle *handle,
-					  struct nvml_process_sample *samples, unsigned *count,
-					  unsigned long long seen)
-{
-	struct card *card;
-	int code = on(__func__, handle, &card);
-	unsigned room = *count, there = 0;
-
-	if (code != 0)
-		return code;
-	for (int i = 0; i < card->uses; i++) {
-		struct nvml_process_sample sample = card->use[i].sample;
-
-		sample.stamp = (unsigned long long)((script_now(&script) - card->use[i].age) * 1e6);
-		if (sample.stamp <= seen)
-			continue;
-		if (samples != NULL && there < room)
-			samples[there] = sample;
-		there++;
-	}
-	*count = there;
-	if (there == 0)
-		return NVML_ERROR_NOT_FOUND;
-	return samples == NULL || room < there ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 SHOWN int nvmlDeviceGetMigMode(struct handle *handle, unsigned *current, unsigned *pending)

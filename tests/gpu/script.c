@@ -5,36 +5,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "codes.h"
 #include "script.h"
 
 #define PLACE "/run/simulated-gpu/nvml"
 #define LONGEST 8192
-
-static const struct {
-	const char *name;
-	int code;
-} CODES[] = {
-	{"UNINITIALIZED", NVML_ERROR_UNINITIALIZED},
-	{"INVALID_ARGUMENT", NVML_ERROR_INVALID_ARGUMENT},
-	{"NOT_SUPPORTED", NVML_ERROR_NOT_SUPPORTED},
-	{"NO_PERMISSION", NVML_ERROR_NO_PERMISSION},
-	{"NOT_FOUND", NVML_ERROR_NOT_FOUND},
-	{"DRIVER_NOT_LOADED", NVML_ERROR_DRIVER_NOT_LOADED},
-	{"TIMEOUT", NVML_ERROR_TIMEOUT},
-	{"FUNCTION_NOT_FOUND", NVML_ERROR_FUNCTION_NOT_FOUND},
-	{"GPU_IS_LOST", NVML_ERROR_GPU_IS_LOST},
-	{"RESET_REQUIRED", NVML_ERROR_RESET_REQUIRED},
-	{"LIB_RM_VERSION_MISMATCH", NVML_ERROR_LIB_RM_VERSION_MISMATCH},
-	{"UNKNOWN", NVML_ERROR_UNKNOWN},
-};
-
-static int code_of(const char *name)
-{
-	for (size_t i = 0; i < sizeof(CODES) / sizeof(CODES[0]); i++)
-		if (strcmp(CODES[i].name, name) == 0)
-			return CODES[i].code;
-	return -1;
-}
 
 static int kind_of(const char *name)
 {
@@ -138,6 +113,8 @@ static int read_card_line(struct card *card, const char *word, const char *rest)
 		return sscanf(rest, "%u %u", &card->pcie[0], &card->pcie[1]) == 2 ? 0 : -1;
 	if (strcmp(word, "mig") == 0)
 		return sscanf(rest, "%d", &card->mig) == 1 ? 0 : -1;
+	if (strcmp(word, "lost") == 0)
+		return (card->lost = 1) == 1 && rest[0] == '\0' ? 0 : -1;
 	if (strcmp(word, "samples") == 0)
 		return read_samples(card, rest);
 	if (strcmp(word, "wave") == 0)
@@ -151,17 +128,29 @@ static int read_card_line(struct card *card, const char *word, const char *rest)
 	return -1;
 }
 
-/* `error CALL CODE` and `delay CALL SECONDS`: before the first card for all, else for that card. */
-static int read_fault(struct script *script, int delay, const char *rest)
+static const char *const FAULTS[] = {"error", "delay", "slow", "late", "breaks"};
+
+static int fault_of(const char *word)
+{
+	for (int i = 0; i < (int)(sizeof(FAULTS) / sizeof(FAULTS[0])); i++)
+		if (strcmp(FAULTS[i], word) == 0)
+			return i;
+	return -1;
+}
+
+/* `error CALL CODE`, `delay CALL SECONDS`, ...: before the first card for all, else for that. */
+static int read_fault(struct script *script, int kind, const char *rest)
 {
 	struct fault *fault = &script->fault[script->faults];
 	char value[64];
 
 	if (script->faults == MOST_FAULTS || sscanf(rest, "%63s %63s", fault->call, value) != 2)
 		return -1;
+	fault->kind = kind;
 	fault->card = script->cards - 1;
-	fault->code = delay ? 0 : code_of(value);
-	fault->delay = delay ? strtod(value, NULL) : 0;
+	if (kind != FAULT_ERROR && kind != FAULT_BREAKS)
+		return sscanf(value, "%lf", &fault->delay) == 1 && ++script->faults ? 0 : -1;
+	fault->code = code_of(fault->call, value);
 	if (fault->code < 0)
 		return -1;
 	script->faults++;
@@ -185,8 +174,12 @@ static int read_line(struct script *script, const char *line)
 		return sscanf(rest, "%lf", &script->now) == 1 ? 0 : -1;
 	if (strcmp(word, "kept") == 0)
 		return sscanf(rest, "%lf", &script->kept) == 1 ? 0 : -1;
-	if (strcmp(word, "error") == 0 || strcmp(word, "delay") == 0)
-		return read_fault(script, word[0] == 'd', rest);
+	if (strcmp(word, "cuda") == 0)
+		return sscanf(rest, "%d", &script->cuda) == 1 ? 0 : -1;
+	if (strcmp(word, "balloon") == 0)
+		return sscanf(rest, "%llu", &script->balloon) == 1 ? 0 : -1;
+	if (fault_of(word) >= 0)
+		return read_fault(script, fault_of(word), rest);
 	if (strcmp(word, "card") == 0) {
 		if (script->cards == MOST_CARDS)
 			return -1;
@@ -200,10 +193,16 @@ static int read_line(struct script *script, const char *line)
 	return read_card_line(&script->card[script->cards - 1], word, rest);
 }
 
-int script_read(struct script *script)
+const char *script_path(void)
 {
 	const char *path = getenv("NVML_SIMULATED");
-	FILE *file = fopen(path == NULL ? PLACE : path, "re");
+
+	return path == NULL ? PLACE : path;
+}
+
+int script_read(struct script *script)
+{
+	FILE *file = fopen(script_path(), "re");
 	char line[LONGEST];
 	int number = 0, rv = 0;
 
@@ -217,7 +216,7 @@ int script_read(struct script *script)
 		line[strcspn(line, "\n")] = '\0';
 		rv = read_line(script, line);
 		if (rv != 0)
-			fprintf(stderr, "simulated NVML: line %d is wrong: %s\n", number, line);
+			fprintf(stderr, "simulated GPU script: line %d is wrong: %s\n", number, line);
 	}
 	fclose(file);
 	return rv;
@@ -241,6 +240,19 @@ static void pause_for(double seconds)
 		;
 }
 
+static int concerns(const struct fault *fault, const char *call, int card)
+{
+	size_t length = strlen(fault->call);
+
+	if (fault->card >= 0 && fault->card != card)
+		return 0;
+	if (strcmp(fault->call, "*") == 0 && strncmp(call, "cu", 2) == 0)
+		return 0; /* the codes of NVML mean other things to CUDA, which has `cu*` */
+	if (length > 0 && fault->call[length - 1] == '*')
+		return strncmp(fault->call, call, length - 1) == 0;
+	return strcmp(fault->call, call) == 0;
+}
+
 int script_fault(const struct script *script, const char *call, int card)
 {
 	int code = 0;
@@ -248,12 +260,29 @@ int script_fault(const struct script *script, const char *call, int card)
 	for (int i = 0; i < script->faults; i++) {
 		const struct fault *fault = &script->fault[i];
 
-		if ((fault->card >= 0 && fault->card != card) ||
-		    (strcmp(fault->call, call) != 0 && strcmp(fault->call, "*") != 0))
+		if (!concerns(fault, call, card))
 			continue;
-		pause_for(fault->delay);
-		if (fault->code != 0)
+		if (fault->kind == FAULT_DELAY)
+			pause_for(fault->delay);
+		if (fault->kind == FAULT_ERROR)
 			code = fault->code;
 	}
 	return code;
+}
+
+int script_breaks(const struct script *script, const char *call)
+{
+	for (int i = 0; i < script->faults; i++)
+		if (script->fault[i].kind == FAULT_BREAKS &&
+		    concerns(&script->fault[i], call, script->fault[i].card))
+			return script->fault[i].code;
+	return 0;
+}
+
+void script_pause(const struct script *script, int kind, const char *call)
+{
+	for (int i = 0; i < script->faults; i++)
+		if (script->fault[i].kind == kind &&
+		    concerns(&script->fault[i], call, script->fault[i].card))
+			pause_for(script->fault[i].delay);
 }

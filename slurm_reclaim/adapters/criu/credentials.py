@@ -40,7 +40,7 @@ def check(images: Path, owner: Credentials, known: Mapping[int, Rights]) -> None
         core = _core(images, thread)
         if core.HasField("ids"):
             spaces.add(tuple(getattr(core.ids, name) for name in _NAMESPACES))
-        if not core.HasField("thread_core") or not core.thread_core.HasField("creds"):
+        if not _has_credentials(core):
             continue  # a zombie
         seen.add(thread)
         if thread in known:
@@ -60,8 +60,21 @@ def _threads(images: Path) -> set[int]:
     threads: set[int] = set()
     for raw in entries(images / "pstree.img"):
         item = message("PsTree").FromString(raw)
-        threads |= {item.pid, *item.threads}
+        threads |= {item.pid, *item.threads[1:]}
+        # The first one is the process itself. Of a zombie CRIU 4.2.1 writes any number there, and
+        # the restore passes over it.
+        if item.threads and item.threads[0] != item.pid and not _dead(images, item.pid):
+            threads.add(item.threads[0])
     return threads
+
+
+def _dead(images: Path, process: int) -> bool:
+    """Of a living process that is made to look like one, the credentials are missed later on."""
+    return not _has_credentials(_core(images, process))
+
+
+def _has_credentials(core: Any) -> bool:
+    return bool(core.HasField("thread_core") and core.thread_core.HasField("creds"))
 
 
 def _core(images: Path, thread: int) -> Any:

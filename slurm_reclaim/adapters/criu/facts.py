@@ -14,6 +14,7 @@ from slurm_reclaim import __version__
 from slurm_reclaim.adapters.criu import look, processor
 from slurm_reclaim.adapters.criu.command import LIBEXEC
 from slurm_reclaim.adapters.criu.description import criu_version
+from slurm_reclaim.adapters.gpu.cards import NodeGpus
 from slurm_reclaim.adapters.proc import filesystems
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
@@ -107,8 +108,10 @@ class FactFinder:
         keys: KeyFile,
         config_digest: str,
         store_orders: Callable[[], bool] = lambda: True,
+        gpus: Callable[[], NodeGpus] = NodeGpus,
     ) -> None:
-        """`store_orders`: whether orders about the store can be carried out here now."""
+        """`store_orders`: whether orders about the store can be carried out here now. `gpus`: what
+        GPUs the node has; it must not take long."""
         self._criu = criu
         self._store = store
         self._keys = keys
@@ -117,6 +120,7 @@ class FactFinder:
         self._problem = criu_problem(criu)
         self._version = criu_version(criu)
         self._glibc = libc()
+        self._gpus = gpus
 
     def facts(self) -> NodeFacts:
         free, trouble = 0, ""
@@ -124,7 +128,7 @@ class FactFinder:
             free = self._store.check()
         except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
-        uname = os.uname()
+        uname, gpus = os.uname(), self._gpus()
         return NodeFacts(
             arch=uname.machine,
             kernel=uname.release,
@@ -147,4 +151,7 @@ class FactFinder:
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             store_orders=self._store_orders(),
+            gpus=gpus.cards,
+            gpu_driver=gpus.driver,
+            gpu_problem=gpus.problem,
         )

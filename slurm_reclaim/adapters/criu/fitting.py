@@ -4,8 +4,9 @@ before anything of a restore starts: its files, its ports, its memory."""
 from __future__ import annotations
 
 import errno
+import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from slurm_reclaim.adapters.criu.description import node_needs
 from slurm_reclaim.adapters.criu.facts import libc
 from slurm_reclaim.adapters.criu.files import Wanted
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
+from slurm_reclaim.adapters.gpu import given
 from slurm_reclaim.adapters.proc import (
     blockers,
     cgroup,
@@ -23,12 +25,13 @@ from slurm_reclaim.adapters.proc import (
     opened,
     tree,
 )
+from slurm_reclaim.adapters.proc.memory_limit import MemoryLimit, copied
 from slurm_reclaim.adapters.proc.opened import Opened
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import DoesNotFit, OperationFailed
 from slurm_reclaim.model.blocker import Blocker
-from slurm_reclaim.model.checkpoint import File, Manifest, Needs
+from slurm_reclaim.model.checkpoint import File, GpuNeeds, Manifest, Needs
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.words import amount
 from slurm_reclaim.policy import changed
@@ -47,12 +50,12 @@ class Fitting:
         session: NodeSession,
         config: Agent,
         surroundings: Surroundings,
-        on_gpus: Callable[[], int],
+        limit: MemoryLimit,
     ) -> None:
         self._session = session
         self._config = config
         self._surroundings = surroundings
-        self._on_gpus = on_gpus
+        self._limit = limit
         self._seen: dict[bytes, Seen] = {}
         self._locks: dict[bytes, set[str]] = {}
         self._needs: Needs | None = None
@@ -60,18 +63,25 @@ class Fitting:
 
     # -- before the dump ----------------------------------------------------------------------
 
-    def blockers(self, members: Sequence[Process], root: Process) -> list[Blocker]:
-        """Those of files. What is seen of them here is what the manifest will say."""
+    def blockers(
+        self, members: Sequence[Process], root: Process, devices: Collection[str], on_gpus: int
+    ) -> list[Blocker]:
+        """Those of files, but for `devices`, and of memory: `on_gpus` bytes will come into it. What
+        is seen of files here is what the manifest will say."""
         living = [p for p in members if p.state not in "ZX"]
         there = opened.files(living)
         mounted = filesystems.mounted(self._session.init)
         saved = self._saved()
         found = list(
             file_blockers.find(
-                there, ghost_limit=self._config.ghost_limit, saved=saved, mounted=mounted
+                there,
+                ghost_limit=self._config.ghost_limit,
+                saved=saved,
+                mounted=mounted,
+                devices={os.fsencode(path) for path in devices},
             )
         )
-        found += self._for_gpus(self._on_gpus())
+        found += self._for_gpus(on_gpus)
         by_path = {o.path: o for o in there if opened.regular(o.facts) and not o.deleted}
         wanted = [Wanted(path, o.uses) for path, o in by_path.items()]
         owner = tree.credentials(root)
@@ -90,10 +100,11 @@ class Fitting:
     def _for_gpus(self, held: int) -> list[Blocker]:
         """GPU memory is copied into the job's own before the dump; with more than there is room
         for, the kernel would end the session."""
-        room = headroom.of_job(self._session.relay)
-        if not held or room is None or room >= held + held // 20:
+        size = copied(held)
+        why = self._limit.lacks(size, most=size) if held else ""
+        if not why:
             return []
-        what = f"its GPUs hold {amount(held)}, the job may take {amount(room)} of memory more"
+        what = f"its GPUs hold {amount(held)}, {why}"
         return [Blocker("memory-headroom", what, "free GPU memory, or ask for more with --mem")]
 
     def prepare(self) -> None:
@@ -105,8 +116,10 @@ class Fitting:
 
     # -- with the dump ------------------------------------------------------------------------
 
-    def record(self, folder: Path, members: Sequence[Process]) -> tuple[Needs, tuple[File, ...]]:
-        """`folder`: the images."""
+    def record(
+        self, folder: Path, members: Sequence[Process], gpu: GpuNeeds | None
+    ) -> tuple[Needs, tuple[File, ...]]:
+        """`folder`: the images. `gpu` is what lay on GPUs, and lies in the memory now."""
         needs = self._needs or node_needs(self._config.criu)
         leave_out = {*self._saved(), *self._surroundings.output_paths()}
         found = files.recorded(folder, leave_out, self._seen, self._locks)
@@ -123,6 +136,7 @@ class Fitting:
             mounts=filesystems.places_of(paths, filesystems.mounted()),
             glibc=library.version if mapped is not None else "",
             glibc_build=mapped.build_id if mapped is not None else "",
+            gpu=gpu,
         )
         return needs, found
 
@@ -139,7 +153,10 @@ class Fitting:
         verdict = changed.judge(
             manifest.files, seen, self._config.harmless_files, self._session.accept
         )
-        problems = [*self._room(manifest.needs), *headroom.refused_ports(manifest.needs.listening)]
+        needs = manifest.needs
+        problems = [*self._room(needs), *headroom.refused_ports(needs.listening)]
+        if needs.gpu is not None:
+            problems += given.lacks(needs.gpu, self._session.gpus)
         if verdict.refused:
             problems.append(_told(verdict, manifest.job_id))
         if problems:
@@ -155,12 +172,11 @@ class Fitting:
 
     def _room(self, needs: Needs) -> list[str]:
         found = []
-        job, node = headroom.of_job(self._session.relay), headroom.of_node()
-        if job is not None and job < needs.memory:
-            found.append(
-                f"the job may take {amount(job)} of memory more, "
-                f"the checkpoint needs {amount(needs.memory)}"
-            )
+        node = headroom.of_node()
+        # What was on GPUs is in the memory for a while only.
+        passing = copied(needs.gpu.used) if needs.gpu is not None else 0
+        if why := self._limit.lacks(needs.memory, most=passing):
+            found.append(f"{why}, the checkpoint needs {amount(needs.memory)}")
         if node is not None and node < needs.memory:
             found.append(
                 f"{amount(node)} of memory is available here, "

@@ -183,5 +183,6 @@ def highest_pid(images: Path) -> int:
     highest = 0
     for raw in entries(images / "pstree.img"):
         item = message("PsTree").FromString(raw)
-        highest = max(highest, item.pid, item.pgid, item.sid, *item.threads)
+        # The first thread is the process itself; of a zombie CRIU writes any number there.
+        highest = max(highest, item.pid, item.pgid, item.sid, *item.threads[1:])
     return highest

@@ -14,6 +14,7 @@ from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe
 from slurm_reclaim.adapters.criu.fitting import Fitting
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
+from slurm_reclaim.adapters.cuda.half import GpuHalf
 from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import (
     blockers,
@@ -25,7 +26,7 @@ from slurm_reclaim.adapters.proc import (
     tree,
 )
 from slurm_reclaim.adapters.proc.tree import Process
-from slurm_reclaim.config.schema import Agent
+from slurm_reclaim.config.schema import Config
 from slurm_reclaim.errors import (
     DumpFailed,
     IntegrityError,
@@ -52,21 +53,23 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 class SessionTree:
-    """Fulfils ports.Tree. `note_worker` is told the CRIU process at work, so that an agent started
-    anew can wait for it instead of disturbing it. `jupyter` asks the session's servers how its
-    kernels are now, None where there are none; `on_gpus` tells the bytes of GPU memory it holds."""
+    """Fulfils ports.Tree. `note_worker` is told the process at work, CRIU or the one that calls the
+    CUDA driver, so that an agent started anew can wait for it instead of disturbing it; `save`
+    makes the session's record durable. `jupyter` asks the session's servers how its kernels are
+    now, None where there are none; `on_gpus` tells the bytes of GPU memory it was measured with."""
 
     def __init__(
         self,
         session: NodeSession,
-        config: Agent,
+        config: Config,
         node: str,
         note_worker: Callable[[int], None],
+        save: Callable[[], None],
         jupyter: Callable[[], Reading | None],
         on_gpus: Callable[[], int] = lambda: 0,
     ) -> None:
         self._session = session
-        self._config = config
+        self._config = config.agent
         self._node = node
         self._note_worker = note_worker
         self._jupyter = jupyter
@@ -74,8 +77,9 @@ class SessionTree:
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
-        self._surroundings = Surroundings(session, config)
-        self._fitting = Fitting(session, config, self._surroundings, on_gpus)
+        self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
+        self._surroundings = Surroundings(session, config.agent)
+        self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -99,9 +103,11 @@ class SessionTree:
             root = self._root()
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
+        on_gpus = self._gpus.blockers(members)
         return [
             *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
-            *self._fitting.blockers(members, root),
+            *on_gpus,
+            *self._fitting.blockers(members, root, self._gpus.devices, self._gpus.held),
             *self._surroundings.blockers(),
             *self._steps(),
         ]
@@ -110,7 +116,8 @@ class SessionTree:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
 
     def memory(self) -> int:
-        return blockers.memory(self._members()) + self._surroundings.output_bytes()
+        outputs = self._surroundings.output_bytes()
+        return blockers.memory(self._members()) + self._gpus.held + outputs
 
     def used(self, since: float, optional: Collection[str]) -> Sequence[str]:
         # First: what comes while Jupyter is asked counts as having arrived. Where it is not known
@@ -155,6 +162,7 @@ class SessionTree:
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
         self._fitting.prepare()
+        self._gpus.take(lambda: tree.members(self._session.init))
         caps: tuple[str, ...] = command.DUMP_CAPS
         if root.status.get("Seccomp") == "2":
             caps += command.SECCOMP_CAPS
@@ -189,8 +197,10 @@ class SessionTree:
             self._note_worker(0)
 
     def _why(self, what: str, done: command.Finished, log: Path) -> str:
-        if done.status == -signal.SIGKILL:
+        if done.late:
             return f"CRIU {what} took too long and was stopped"
+        if done.status == -signal.SIGKILL:
+            return f"CRIU {what} was killed, not by us (the kernel, for want of memory?)"
         reason = command.complaints(log) or done.output.strip()[-300:] or f"status {done.status}"
         return f"CRIU {what} failed: {reason}"
 
@@ -199,7 +209,7 @@ class SessionTree:
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
         members = self._members()
-        needs, files = self._fitting.record(staged.images, members)
+        needs, files = self._fitting.record(staged.images, members, self._gpus.needs())
         return describe(
             session=self._session,
             root=self._root(),
@@ -218,17 +228,25 @@ class SessionTree:
     # -- afterwards ---------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
         self._frozen = []
-        stopped, members = set(self._session.stopped), self._members()
+        members = self._members()
         repair.end(members)
-        frozen = [p for p in members if p.state in "Tt" and p.inner not in stopped]
-        tree.signal_all(frozen, signal.SIGCONT)
+        self._gpus.give_back(members)
+        self.let_run()
+
+    def let_run(self) -> None:
+        """SIGCONT for all but those that the user had stopped (Ctrl-Z) before."""
+        stopped, stopping = set(self._session.stopped), self._gpus.stopping
+        frozen = [p for p in self._members() if p.state in "Tt" or p.pid in stopping]
+        tree.signal_all([p for p in frozen if p.inner not in stopped], signal.SIGCONT)
+        self._gpus.limit.put_back()
 
     def kill(self) -> None:
         self._frozen = []
         repair.cut(self._members())
-        if not tree.kill_all(self._session.init):
+        dead = tree.kill_all(self._session.init)
+        self._gpus.over()
+        if not dead:
             left = [str(p) for p in self._members() if p.state not in "ZX"]
             raise OperationFailed(f"could not be killed: {', '.join(left[:5])}")
 
@@ -247,6 +265,7 @@ class SessionTree:
             self._prepare(opened.images, manifest)
             self._surroundings.put_back(opened)
             inherit = self._surroundings.inherit(manifest)
+            self._gpus.expect(manifest.needs)
             with _opened(opened.criu) as fd:
                 done = self._restore(fd, inherit, manifest)
             if why := opened.trouble():
@@ -254,6 +273,7 @@ class SessionTree:
             if not done.ok:
                 raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
             self._see_alive(manifest)
+            self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
             if isinstance(error, OSError):
@@ -262,6 +282,7 @@ class SessionTree:
         finally:
             for fd, _ in inherit:
                 os.close(fd)
+            self._gpus.limit.put_back()
 
     def _prepare(self, private: Path, manifest: Manifest) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from."""
@@ -306,3 +327,11 @@ class SessionTree:
         session = self._session
         if what := rights.gained(members, manifest.rights, session.init, session.relay):
             raise RestoreFailed(f"it came back with more rights than it had: {what}")
+
+    def whole(self, manifest: Manifest) -> bool:
+        """Whether a restore that nobody saw the end of had come to it."""
+        members = self._members()
+        living = [p for p in members if p.state not in "ZX"]
+        if len(living) < manifest.processes or all(p.inner != manifest.root_pid for p in members):
+            return False
+        return self._gpus.whole(manifest.needs, living)

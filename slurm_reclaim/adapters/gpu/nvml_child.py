@@ -7,7 +7,7 @@ that it stays small.
 
     stdin   a line asks for a round now; the end of it ends the program
     stdout  {"error": "..."} and the end, or a round:
-            {"at": s, "gauge": bool, "cards": [card, ...]}
+            {"at": s, "gauge": bool, "driver": "580.65.06" or "", "cards": [card, ...]}
 
 Figures are of the time since the round before. A card has `index`,
 `uuid`, `model`, `minor`, and either `error` or: `mig`; `memory` [total, used]; a `[value, what]`
@@ -272,11 +272,17 @@ class Node:
         self._nvml = nvml
         self._cards: dict[int, Card] = {}
         self._initialised = 0.0
+        self._driver = ""
 
     def open(self) -> None:
         """Raises NVMLError."""
         self._nvml.nvmlInit()
         self._initialised = time.monotonic()
+        # It stays while NVML is initialised: a driver in use can't be unloaded.
+        try:
+            self._driver = str(self._nvml.nvmlSystemGetDriverVersion())
+        except self._nvml.NVMLError:
+            self._driver = ""
 
     def round(self, now: float) -> dict[str, Any]:
         """Raises NVMLError where not even the cards can be counted."""
@@ -287,7 +293,7 @@ class Node:
         ):
             self._anew()
         gauge = any(card.gauge for card in self._cards.values())
-        return {"at": now, "gauge": gauge, "cards": cards}
+        return {"at": now, "gauge": gauge, "driver": self._driver, "cards": cards}
 
     def _anew(self) -> None:
         """A card that was lost may be back. What was seen of the others' samples is kept."""

@@ -37,6 +37,8 @@ MOST_ROUNDS = 1200
 LINE_LONGEST = 1 << 20
 PIPE = 1 << 20
 
+STARTING = "NVML is starting"
+
 Round = Mapping[str, Any]
 
 
@@ -73,6 +75,21 @@ class NvmlWatch:
                     self._take(left)
             found = [r for r in self._rounds if r["at"] > after]
             return found, self._why()
+
+    def latest(self) -> Round | None:
+        """The newest round, where somebody has asked for one; starts nothing and waits for
+        nothing."""
+        with self._lock:
+            if self._child is None:
+                return None
+            self._take(0.0)
+            return self._rounds[-1] if self._rounds else None
+
+    def ask(self) -> None:
+        """For a round at once, which `rounds` will have soon; waits for nothing."""
+        with self._lock:
+            if self._child is not None:
+                self._nudge(self._child)
 
     def close(self) -> None:
         with self._lock:
@@ -222,7 +239,7 @@ class NvmlWatch:
         if self._rounds:
             silent = time.time() - self._rounds[-1]["at"]
             return f"NVML has not answered for {silent:.0f} s"
-        return "NVML is starting"
+        return STARTING
 
 
 @cache

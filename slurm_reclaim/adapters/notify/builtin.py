@@ -67,6 +67,25 @@ the job is cancelled and what was saved of it is deleted.
 Bring it back as it was:  $restore
 Keep it on disk:          reclaim checkpoints pin $job
 """,
+    NoticeKind.UPGRADE: """\
+Subject: Bring back your hibernated session $job before $deadline
+
+Job $job ($job_name) sleeps on disk. Its nodes will be upgraded: $reason.
+After that no node can restore it as it is now. Bring it back before
+$deadline, and save what you need; it can be hibernated again later.
+
+Bring it back as it was: $restore
+""",
+    NoticeKind.UNRESTORABLE: """\
+Subject: Hibernated session $job can't be brought back at the moment
+
+Job $job ($job_name) sleeps on disk, and no node can restore it now:
+$reason.
+What was saved is kept. The admins have been told; please ask them what will
+become of it.
+
+Look: reclaim show $job
+""",
     NoticeKind.BRAKE: """\
 Subject: slurm-reclaim on $cluster hibernates nothing any more
 
@@ -76,5 +95,15 @@ owners ask for is still done.
 
 Look:     reclaim events
 Release:  reclaim brake --release
+""",
+    NoticeKind.STRANDED: """\
+Subject: Hibernated sessions on $cluster that no node can restore
+
+$reason.
+Their checkpoints are kept, and their owners have been told. A node as they need
+it (the GPU driver that was there before, for one) brings them back.
+
+Look:               reclaim list
+Before an upgrade:  reclaim check --upgrade --driver VERSION
 """,
 }

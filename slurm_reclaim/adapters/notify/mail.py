@@ -25,7 +25,7 @@ import aiosmtplib
 
 from slurm_reclaim.adapters.notify.texts import Text
 from slurm_reclaim.config.schema import Config, Notices
-from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
+from slurm_reclaim.model.notice import TO_ADMINS, Channel, Delivery, Notice
 from slurm_reclaim.model.printable import line
 
 Said = TypeVar("Said")
@@ -64,7 +64,7 @@ def _delivery(error: str, to: str = "") -> Delivery:
 
 def recipients(settings: Notices, notice: Notice) -> list[str]:
     """Addresses: the admins for what is theirs, else the owner. Raises ValueError."""
-    if notice.kind is NoticeKind.BRAKE:
+    if notice.kind in TO_ADMINS:
         if not settings.admins:
             raise ValueError("notice.admins names nobody")
         return [_address(admin) for admin in dict.fromkeys(settings.admins)]

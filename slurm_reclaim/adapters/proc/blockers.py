@@ -18,6 +18,7 @@ from slurm_reclaim.adapters.proc.tree import (
     namespace,
     outside,
     printable,
+    read,
 )
 from slurm_reclaim.model.blocker import Blocker
 
@@ -55,12 +56,19 @@ def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocke
         )
     filters = _filters(relay)
     for process in living:
-        found += _process(process, root, uid, filters)
-        found += _descriptors(process)
-        found += _mappings(process)
+        of_it = [*_process(process, root, uid, filters), *_descriptors(process)]
+        of_it += _mappings(process)
+        if of_it and _ended(process):
+            continue  # what is left of it looks like anything but the others
+        found += of_it
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
     return list(dict.fromkeys(found))
+
+
+def _ended(process: Process) -> bool:
+    now = read(process.pid)
+    return now is None or now.start != process.start or now.state in "ZX"
 
 
 def _filters(pid: int) -> int:

@@ -25,10 +25,13 @@ def find(
     ghost_limit: int,
     saved: Collection[bytes],
     mounted: Mapping[bytes, str],
+    devices: Collection[bytes] = (),
 ) -> Iterator[Blocker]:
     """`saved`: folders whose contents are saved with the session; `mounted` as the session has
-    it."""
+    it; `devices`: those that are seen to elsewhere."""
     for each in opened:
+        if each.path in devices:
+            continue
         inside = any(each.path.startswith(folder + b"/") for folder in saved)
         if each.facts is None:
             what = f"{each.holder} has {shown(each)} open, which its file server no longer knows"

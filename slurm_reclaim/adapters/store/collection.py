@@ -22,6 +22,7 @@ from pathlib import Path
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
 from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory, is_number, read_part
 from slurm_reclaim.adapters.store.publish import REPLACED, STAGING
+from slurm_reclaim.adapters.store.stock import Source
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
     Pack,
@@ -33,7 +34,6 @@ from slurm_reclaim.model.catalogue import (
 from slurm_reclaim.model.checkpoint import Manifest, Part
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.retention import EXPIRED
-from slurm_reclaim.ports import Source
 
 READING = ".reading-"
 # A checkpoint that is being made, and one whose place is being taken (directory.py).

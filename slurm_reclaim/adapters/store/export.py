@@ -16,11 +16,11 @@ from blake3 import blake3
 
 from slurm_reclaim.adapters.store.directory import PACKS
 from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed
 from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import Part
 from slurm_reclaim.model.ids import SessionId
-from slurm_reclaim.ports import Stock
 
 
 def find(stocks: Iterable[Stock], ref: CheckpointRef) -> tuple[Stock, SessionId, int]:

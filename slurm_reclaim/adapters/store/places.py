@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-from slurm_reclaim import ports
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
@@ -15,6 +14,7 @@ from slurm_reclaim.adapters.store.options import read_options
 from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
 from slurm_reclaim.adapters.store.remote_collection import RemoteCollection
 from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.errors import ConfigError
 
@@ -46,14 +46,14 @@ def store_of(settings: Store, cluster: str, work: Path, keys: KeyFile) -> AnySto
     )
 
 
-def stock_of(store: AnyStore, who: str) -> ports.Stock:
+def stock_of(store: AnyStore, who: str) -> Stock:
     """All that any node may have put there. `who` asks on this node, unlike any other process."""
     if isinstance(store, RemoteStore):
         return RemoteCollection(store, who)
     return Collection(store, f"{who}-{os.getpid()}")
 
 
-def stocks_of(settings: Store, cluster: str, work: Path) -> list[ports.Stock]:
+def stocks_of(settings: Store, cluster: str, work: Path) -> list[Stock]:
     """For the command line: of the cluster, or where it is not named of every one that has
     something there. Raises ConfigError, StoreUnavailable."""
     keys = KeyFile(Path(settings.keys))

@@ -30,6 +30,7 @@ from slurm_reclaim.adapters.store.names import Names, begun, below, committed, p
 from slurm_reclaim.adapters.store.remote import RemoteStore
 from slurm_reclaim.adapters.store.remote_catalogue import PATIENCE, RemoteCatalogue
 from slurm_reclaim.adapters.store.reread import at_hand, sweep
+from slurm_reclaim.adapters.store.stock import Source
 from slurm_reclaim.errors import ReclaimError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
     StoredPart,
@@ -38,7 +39,6 @@ from slurm_reclaim.model.catalogue import (
 )
 from slurm_reclaim.model.checkpoint import Part
 from slurm_reclaim.model.ids import SessionId
-from slurm_reclaim.ports import Source
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _LOOK_AGAIN = 5.0
 
 
 class RemoteCollection:
-    """Fulfils ports.Stock. Raises StoreUnavailable."""
+    """Fulfils Stock. Raises StoreUnavailable."""
 
     def __init__(self, store: RemoteStore, who: str) -> None:
         self._store = store

@@ -72,7 +72,7 @@ STEPS = [
     ),
 ]
 
-# Only with --gpus: below the real nvidia-ml-py of the agent's environment.
+# Only with --gpus: below the real nvidia-ml-py and cuda-bindings of the agent's environment.
 GPU_STEP = Step(
     "simulated-gpu",
     "tests/gpu/Makefile",
@@ -128,7 +128,7 @@ def base_layers(gpus: int) -> list[Path]:
     ]
     made = _at_once(makers)
     venv = made[:1]
-    for name in ("s3", "gpu") if gpus else ("s3",):
+    for name in ("s3", "gpu", "cuda") if gpus else ("s3",):
         extra = checkout.project_table("project", "optional-dependencies", name)
         venv.insert(0, image.extra_layer(name, extra, venv))
     made = [*venv, *made[1:]]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reclaim_lab import cgroups, network
+from reclaim_lab import gpus as gpu_devices
 from reclaim_lab.build_root import PATH
 from reclaim_lab.errors import LabError
 from reclaim_lab.node_boot import BootSpec
@@ -70,7 +71,7 @@ class Node:
             groups=cgroups.process_files(self.places.name, self.name),
             hierarchies=[dataclasses.astuple(h) for h in cgroups.hierarchies()],
             gpus=gpus,
-            gpu_major=_free_major() if gpus else 0,
+            gpu_files=gpu_devices.device_files(gpus),
         )
         said = run(
             [sys.executable, "-s", "-m", "reclaim_lab.node_boot",
@@ -183,14 +184,3 @@ class Node:
             return tail(self.path(path).read_text(errors="replace"), lines)
         except OSError:
             return "(no log)"
-
-
-def _free_major() -> int:
-    """A device number without a driver: an open must fail, not reach something real."""
-    text = Path("/proc/devices").read_text()
-    taken = {
-        int(line.split()[0])
-        for line in text.split("Block devices:")[0].splitlines()
-        if line.split() and line.split()[0].isdigit()
-    }
-    return next(major for major in range(240, 255) if major not in taken)

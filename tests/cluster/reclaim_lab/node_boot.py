@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -37,7 +38,8 @@ class BootSpec:
     """cgroup.procs files of where the node's processes sit."""
     hierarchies: list[tuple[str, str, str]]
     gpus: int
-    gpu_major: int
+    gpu_files: dict[str, tuple[int, int]]
+    """Device numbers by name in /dev."""
 
 
 def become(spec: BootSpec) -> int:
@@ -123,6 +125,9 @@ def _mount_all(spec: BootSpec) -> None:
     if spec.gpus:
         os.makedirs(os.path.dirname(gpus.SCRIPT))
         Path(gpus.SCRIPT).write_text(gpus.idle(spec.node, spec.gpus))
+        shutil.rmtree(gpus.MEMORY, ignore_errors=True)  # a card forgets when its node goes down
+        os.makedirs(gpus.MEMORY)
+        os.chmod(gpus.MEMORY, 0o1777)
 
 
 def _check_root() -> None:
@@ -158,9 +163,9 @@ def _make_dev(spec: BootSpec, dev: str) -> None:
     mask = os.umask(0)
     for name, (major, minor) in CHARACTER_DEVICES.items():
         os.mknod(f"{dev}/{name}", 0o020666, os.makedev(major, minor))
-    # Device files with no driver behind: what Slurm's GRES needs to count and constrain GPUs.
-    for number in range(spec.gpus):
-        os.mknod(f"{dev}/nvidia{number}", 0o020666, os.makedev(spec.gpu_major, number))
+    # What Slurm's GRES needs to count and constrain GPUs, and a CUDA process to open.
+    for name, (major, minor) in spec.gpu_files.items():
+        os.mknod(f"{dev}/{name}", 0o020666, os.makedev(major, minor))
     os.umask(mask)
     for name, target in {
         "ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1",

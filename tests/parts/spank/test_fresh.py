@@ -64,6 +64,38 @@ def test_own_namespaces(bench):
     assert (attach["relay"], attach["restarts"]) == (str(task.pid), "0")
 
 
+def test_the_relay_carries_what_slurm_says_of_the_allocation(bench):
+    """And nothing else of the user's: the agent shows it to restored sessions."""
+    agent = bench.agent(**FRESH)
+    env = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_JOB_GPUS": "1",
+        "SLURMD_NODENAME": "n2",
+        "SLURM_JWT": "secret",
+        "SLURM_RLIMIT_CORE": "0",
+        "SLURM_SPANK_TOKEN": "secret",
+        "SLURM_JWT_SOURCE": "none",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_VISIBLE_DEVICES_OLD": "7",
+        "GPU_DEVICE_ORDINAL": "0",
+        "HOSTNAME": "n2",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "LD_PRELOAD_": "x",
+    }
+    task = bench.script("sleep 60", env=env)
+    agent.attached(77)
+    wait_until(lambda: Path(f"/proc/{task.pid}/exe").readlink().name == "reclaim-relay")
+    entries = Path(f"/proc/{task.pid}/environ").read_text().rstrip("\0").split("\0")
+    seen = dict(entry.split("=", 1) for entry in entries)
+    assert seen["PATH"] == "/usr/bin:/bin"
+    gone = {"SLURM_JWT", "SLURM_RLIMIT_CORE", "SLURM_SPANK_TOKEN", "CUDA_VISIBLE_DEVICES_OLD",
+            "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_"}  # fmt: skip
+    assert {name: value for name, value in env.items() if name not in gone}.items() <= seen.items()
+    assert not (gone | {"SLURM_TASK_PID"}) & seen.keys()
+    # it is the job's user's process, and yet not the user's to read
+    assert Path(f"/proc/{task.pid}/environ").stat().st_uid == 0
+
+
 def test_the_tree_seen_from_outside(bench):
     agent = bench.agent(**FRESH)
     task = bench.script("sleep 60 & wait")

@@ -9,6 +9,7 @@ from pathlib import Path
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.errors import GpuNotGivenBack
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
@@ -111,6 +112,7 @@ class _Tree:
         self.late: list[str] = []
         self.used_before: list[str] = []
         self.memory_back = b""
+        self.gpu_lost = False
 
     def blockers(self) -> Sequence[Blocker]:
         self.world.step("blockers")
@@ -175,6 +177,13 @@ class _Tree:
 
     def resume(self) -> None:
         self.world.step("resume")
+        assert self.state != "dead", "a killed tree can't run again"
+        if self.gpu_lost:
+            raise GpuNotGivenBack("python (310): CUDA_ERROR_UNKNOWN")
+        self.state = "running"
+
+    def let_run(self) -> None:
+        self.world.step("let_run")
         assert self.state != "dead", "a killed tree can't run again"
         self.state = "running"
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,24 @@ def session():
         process.wait()
         process.stdin.close()
         process.stdout.close()
+
+
+@needs_ss
+@pytest.mark.parametrize("reaped", [False, True])
+def test_what_ends_while_it_is_looked_at_stands_in_nobodys_way(reaped):
+    """A shell's children come and go: of one that is just ending no namespace can be read."""
+    root = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        seen = [tree.read(root.pid), replace(tree.read(child.pid), parent=root.pid)]
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
+        found = blockers.find(seen, root=root.pid, relay=root.pid, uid=os.geteuid())
+        assert [b for b in found if b.name != "capabilities"] == []
+    finally:
+        root.kill()
+        root.wait()
+        child.wait()
 
 
 @needs_ss

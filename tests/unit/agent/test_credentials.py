@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm_reclaim.adapters.criu import credentials, schema
+from slurm_reclaim.adapters.criu import credentials, images, schema
 from slurm_reclaim.adapters.proc import rights, tree
 from slurm_reclaim.errors import CredentialsForged
 from slurm_reclaim.model.checkpoint import Credentials, Rights
@@ -47,6 +47,46 @@ def refused(folder: Path, words: str, known: dict[int, Rights] | None = None) ->
 
 def test_what_the_kernel_said_passes(tmp_path: Path) -> None:
     credentials.check(image(tmp_path), OWNER, KNOWN)
+
+
+def with_zombie(folder: Path, first_thread: int) -> Path:
+    """320 has ended and nobody has asked how; its only thread is what CRIU made of it."""
+    image(folder)
+    item = schema.message("PsTree")
+    write(
+        folder / "pstree.img",
+        item(pid=300, ppid=0, pgid=300, sid=300, threads=[300, 301]),
+        item(pid=310, ppid=300, pgid=300, sid=300, threads=[310]),
+        item(pid=320, ppid=300, pgid=300, sid=300, threads=[first_thread]),
+    )
+    dead = schema.message("Core")(mtype=1)
+    dead.tc.task_state = 2
+    write(folder / "core-320.img", dead)
+    return folder
+
+
+@pytest.mark.parametrize("first_thread", [320, 0, 72, 2207491872])
+def test_a_zombie_passes_whatever_its_thread_is_called(tmp_path: Path, first_thread: int) -> None:
+    credentials.check(with_zombie(tmp_path, first_thread), OWNER, KNOWN)
+    assert images.highest_pid(tmp_path) == 320
+
+
+def test_a_zombies_thread_brings_no_core_of_its_own(tmp_path: Path) -> None:
+    write(with_zombie(tmp_path, 330) / "core-330.img", core(uid=0))
+    refused(tmp_path, r"core-330\.img belongs to no thread")
+
+
+def test_the_first_thread_of_the_living_is_looked_at(tmp_path: Path) -> None:
+    """A process whose first thread is another one's number would be restored with its core."""
+    item = schema.message("PsTree")
+    write(
+        image(tmp_path) / "pstree.img",
+        item(pid=300, ppid=0, pgid=300, sid=300, threads=[330, 301]),
+        item(pid=310, ppid=300, pgid=300, sid=300, threads=[310]),
+    )
+    refused(tmp_path, r"core-330\.img is missing")
+    write(tmp_path / "core-330.img", core(uid=0))
+    refused(tmp_path, "thread 330 is in the image and was not in the session")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from slurm_reclaim.errors import (
     NotPermitted,
     ReclaimError,
 )
+from slurm_reclaim.model.checkpoint import GpuCard
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.status import NodeStatus, Status
 
@@ -133,6 +134,39 @@ def test_nodes_with_a_problem_are_named_together(
     assert failed.name == name
     assert failed.what.startswith("n[4-5]: ")
     assert words in failed.what
+
+
+CARD = GpuCard("GPU-a", "A100", 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"gpu_driver": "580.65.06"}, ""),
+        (
+            {"gpu_driver": "580.65.06", "gpu_problem": "no cuda-bindings"},
+            "n[4-5]: no cuda-bindings",
+        ),
+        ({"gpu_driver": "570.124.06"}, "575.57.08 mends that"),
+        ({"gpus": (), "gpu_problem": "NVML: driver not loaded"}, "NVML: driver not loaded"),
+    ],
+)
+def test_what_gpu_nodes_can_is_a_warning_at_most(facts: dict[str, object], words: str) -> None:
+    found = nodes.judge(fleet(**{"gpus": (CARD,), **facts}), CONFIG, "1.0")
+    check = next(c for c in found if c.name == "CUDA checkpoints on GPU nodes")
+    assert check.verdict is (Verdict.WARNING if words else Verdict.OK)
+    assert (words or ", driver 580.65.06") in check.what
+
+
+def test_drivers_that_differ_are_named_and_nodes_without_gpus_pass() -> None:
+    one, other, *_ = fleet()
+    theirs = replace(one.facts, gpus=(CARD,), gpu_driver="580.65.06")
+    ours = replace(theirs, gpu_driver="590.44.01")
+    both = [replace(one, name="n1", facts=theirs), replace(other, name="n2", facts=ours)]
+    found = nodes.judge(both, CONFIG, "1.0")
+    check = next(c for c in found if c.name == "CUDA checkpoints on GPU nodes")
+    assert "n[1-2]: drivers differ: 580.65.06, 590.44.01" in check.what
+    assert not [c for c in nodes.judge(fleet(), CONFIG, "1.0") if "CUDA" in c.name]
 
 
 def test_silent_agents_are_failures_unless_the_node_is_away() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import Needs
 from slurm_reclaim.model.order import Living, NodeFacts, Outcome, Result
-from slurm_reclaim.model.sample import Reading
+from slurm_reclaim.model.sample import GpuHeld, Reading
 
 ALICE, BOB = 2001, 2002
 QUIET = {name: Reading(0.0) for name in ("cpu", "io", "network", "terminal")}
@@ -82,5 +82,7 @@ class Agent:
     measures: bool = True
     blockers: tuple[Blocker, ...] = ()
     looks: bool = True
+    needs: Needs = NEEDS  # of what it saves
+    gpus: tuple[GpuHeld, ...] = ()  # that each of its sessions holds
     terminals: int = 1
     terminal_texts: list[str] = field(default_factory=list)

@@ -55,6 +55,13 @@ async def test_paths_that_are_none(stand: Stand, accept: tuple[str, ...]) -> Non
         await requests.ask_restore(stand.desk, stand.alice, "7", accept)
 
 
+async def test_a_job_of_several_nodes_says_so_early(world: World, stand: Stand) -> None:
+    world.jobs_by_id[7].node_count = 2
+    world.agents["n1"].looked = world.time
+    await stand.turns(2)
+    assert stand.session().blockers == ("multi-node: the job runs on 2 nodes",)  # type: ignore[union-attr]
+
+
 async def test_blockers_are_known_long_before_a_warning(world: World, stand: Stand) -> None:
     agent = world.agents["n1"]
     agent.blockers = (Blocker("traced", "python (310) is traced", "detach"),)

@@ -117,6 +117,33 @@ async def test_a_refused_requeue_restores_in_place(world: World, stand: Stand) -
     assert not stand.journal.unsettled()
 
 
+async def test_a_failed_restore_in_place_is_held_again_and_tried_elsewhere(
+    world: World, stand: Stand
+) -> None:
+    """A GPU that takes its state back on no condition may be this card alone."""
+    world.refuse_requeue = "not now"
+    await stand.hibernate()
+    world.agents["n1"].restore_fails = "its GPU state did not come back"
+    await stand.until(State.RESTORING)
+    world.refuse_requeue = ""
+    again = await stand.until(State.HIBERNATED)
+    assert again.bad_nodes == ("n1",)
+    assert "its GPU state did not come back" in again.reason
+    assert "restore-in-place-failed" in stand.kinds()
+    await stand.restore()
+    assert (await stand.until(State.ACTIVE)).node == "n2"
+
+
+async def test_in_place_nor_elsewhere_is_for_an_admin(world: World, stand: Stand) -> None:
+    world.refuse_requeue = "not now"
+    await stand.hibernate()
+    world.agents["n1"].restore_fails = "its GPU state did not come back"
+    failed = await stand.until(State.FAILED)
+    assert "its GPU state did not come back" in failed.reason
+    assert "not now" in failed.reason
+    assert world.images
+
+
 async def test_a_failed_restore_is_held_again_and_tried_elsewhere(
     world: World, stand: Stand
 ) -> None:

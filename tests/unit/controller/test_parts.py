@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_reclaim.model.checkpoint import GpuCard, GpuNeeds
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.order import Order, Verb
-from slurm_reclaim.stages.fit import lacking
+from slurm_reclaim.stages.fit import lacking, mismatch
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.view import same_job
 from slurm_reclaim.stages.wording import amount, merged
@@ -51,6 +52,40 @@ def test_fit(change: dict[str, object], words: str) -> None:
     found = lacking(NEEDS, replace(FIT, **change))  # type: ignore[arg-type]
     assert words in found
     assert bool(words) == bool(found)
+
+
+CARD = GpuCard("GPU-a", "A100", 80 << 30)
+CUDA = replace(NEEDS, gpu=GpuNeeds("580.65.06", (replace(CARD, used=60 << 30),), (310,)))
+WITH_GPU = replace(FIT, gpus=(CARD,), gpu_driver="580.65.06")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"gpus": ()}, "it has no GPU, the checkpoint needs 1 x A100"),
+        ({"gpu_driver": "580.82.07"}, "its NVIDIA driver is 580.82.07"),
+        ({"gpu_problem": "neither cuda-bindings nor cuda-checkpoint"}, "neither cuda-bindings"),
+        ({"kernel": "6.2.0"}, "older than 6.18.5-1"),
+    ],
+)
+def test_fit_of_a_checkpoint_with_cuda_state(change: dict[str, object], words: str) -> None:
+    there = replace(WITH_GPU, **change)  # type: ignore[arg-type]
+    found = lacking(CUDA, there)
+    assert words in found
+    assert bool(words) == bool(found)
+    # of a session without a GPU nothing of this is asked
+    assert lacking(NEEDS, there) == lacking(NEEDS, replace(FIT, kernel=there.kernel))
+
+
+def test_what_is_not_known_of_gpus_is_no_mismatch() -> None:
+    assert mismatch(CUDA, replace(FIT, gpu_problem="NVML is starting")) == ""
+    assert mismatch(CUDA, FIT) == "it has no GPU, the checkpoint needs 1 x A100"
+    silent = replace(WITH_GPU, gpu_problem="NVML is silent", gpu_driver="590.44.01")
+    assert "590.44.01" in mismatch(CUDA, silent)
+    # nor is what may be mended by itself
+    assert mismatch(CUDA, replace(WITH_GPU, store_ok=False, gpu_problem="x")) == ""
+    assert "2.40" in mismatch(NEEDS, replace(FIT, glibc="2.40"))
 
 
 def test_admin_comment_keeps_what_others_wrote() -> None:

@@ -37,7 +37,7 @@ from slurm_reclaim.model.order import (
 )
 from slurm_reclaim.model.sample import Sample
 from slurm_reclaim.model.upload import Upload, UploadState
-from tests.unit.controller.simulated import ALICE, NEEDS, Agent, SimJob, Tree
+from tests.unit.controller.simulated import ALICE, Agent, SimJob, Tree
 
 
 class Crash(BaseException):
@@ -69,6 +69,7 @@ class World:
         self.store_ahead = 0.0
         self.history: list[str] = []
         self.nodes_asked = 0
+        self.tells_freed = True
 
     # -- clock and crashes --------------------------------------------------------------------
 
@@ -188,10 +189,14 @@ class World:
             reason="", restarts=job.restarts, submitted=job.submitted, started=int(job.started),
             ends=0, time_limit=job.time_limit,
             time_used=int(self.time - job.started) if job.node else 0,
-            nodes=(job.node,) if job.node else (), held=job.held,
+            nodes=self._nodes_of(job), held=job.held,
             array_job_id=job.array[0] if job.array else 0,
             array_task=job.array[1] if job.array else None,
         )  # fmt: skip
+
+    def _nodes_of(self, job: SimJob) -> tuple[str, ...]:
+        others = (f"x{number}" for number in range(1, job.node_count))
+        return (job.node, *others) if job.node else ()
 
     # -- the rules ----------------------------------------------------------------------------
 
@@ -282,7 +287,8 @@ class World:
             size = 1234567 if outcome is Outcome.DONE else 0
         agent.results[order.id] = Result(
             order.id, order.session, order.restarts, order.verb, outcome, reason,
-            bytes=size, seconds=0.5, at=self.time, needs=NEEDS if size else None,
+            bytes=size, seconds=0.5, at=self.time, needs=agent.needs if size else None,
+            freed_gpu=agent.needs.vram if size and self.tells_freed else 0,
         )  # fmt: skip
 
     def _store_work(self, agent: Agent, order: Order) -> Result:
@@ -393,8 +399,8 @@ class World:
                 t.job_id, t.uid, t.restarts, t.living, t.session, processes=3 if t.alive else 0,
                 reason=t.reason, restored=t.restored, checkpoint=t.checkpoint, started=t.started,
                 checkpoint_bytes=1234567 if t.checkpoint >= 0 else 0,
-                needs=NEEDS if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
-                blockers=agent.blockers, looked=agent.looked,
+                needs=agent.needs if t.checkpoint >= 0 else None, samples=self._samples(agent, t),
+                blockers=agent.blockers, looked=agent.looked, gpus=agent.gpus,
             )
             for t in agent.trees.values()
         )  # fmt: skip
