@@ -113,7 +113,9 @@ def _started_anew(desk: Desk, session: Session, job: Job) -> tuple[Session, Job]
     under the number of the run that we know. Our count goes on."""
     if not session.started or job.started <= session.started:
         return session, job
-    reason = f"Slurm started run {job.restarts} of the job a second time: slurmctld had forgotten it"
+    reason = (
+        f"Slurm started run {job.restarts} of the job a second time: slurmctld had forgotten it"
+    )
     desk.note(session.id, "slurm-set-back", reason)
     session = desk.update(session.id, set_back=session.set_back + 1)
     return session, replace(job, restarts=job.restarts + 1)
