@@ -63,7 +63,7 @@ spank: venv
 # of its own what would be another's noise.
 cluster: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --numprocesses 2 \
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --durations 25 --numprocesses 2 \
 	    --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 

@@ -152,8 +152,9 @@ class Ticker:
             ) from None
         return seen
 
-    def goes_on(self, patience: float = 30.0) -> bool:
-        """Whether it counts; False where it is not ACTIVE any more."""
+    def goes_on(self, patience: float = 150.0) -> bool:
+        """Whether it counts; False where it is not ACTIVE any more. Slurm misses a young job of a
+        node that was booted anew only when the node registers again, every hundred seconds."""
         before = self.ticks()
         deadline = time.monotonic() + patience
         while self.ticks() < before + 2:
