@@ -51,7 +51,7 @@ def of_peers(holders: Sequence[Holder]) -> Iterator[Blocker]:
     hint = "what processes share on GPUs can't be saved; end all but one"
     for holder in holders:
         if holder.shared:
-            what = f"{holder.process} shares GPU memory with others ({holder.shared[0]})"
+            what = f"{holder.process} shares GPU memory with others ({holder.shared})"
             yield Blocker("gpu-peers", what, hint)
         elif len(holders) > 1 and holder.environment.get("WORLD_SIZE", "1") not in ("", "1"):
             what = f"{holder.process} is one of WORLD_SIZE={holder.environment['WORLD_SIZE']}"
