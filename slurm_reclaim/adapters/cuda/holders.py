@@ -13,6 +13,7 @@ from slurm_reclaim.model.printable import line
 # What the driver closes at a checkpoint and opens again at the restore; no other file of NVIDIA's.
 DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)$")
 GDR = "/dev/gdrdrv"
+_NVML = re.compile(r"/libnvidia-ml\.so(\.[\d.]+)?$")
 _LIBCUDA = re.compile(r"/libcuda\.so(\.[\d.]+)?$")
 # What is built with the CUDA toolkit, and not by hand on the driver's API alone.
 _FRAMEWORK = re.compile(
@@ -41,6 +42,7 @@ class Holder:
     process: Process
     devices: frozenset[str] = frozenset()
     libcuda: bool = False
+    nvml: bool = False
     framework: str = ""
     tool: str = ""
     probed: bool = False
@@ -76,6 +78,7 @@ def look(process: Process) -> Holder:
         process,
         devices,
         libcuda,
+        nvml=any(_NVML.search(path) for path in mapped),
         framework=_first(_FRAMEWORK.search, mapped),
         tool=_first(_TOOL.search, mapped),
         probed=probed,

@@ -108,6 +108,13 @@ def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None
     assert names(seen) == []
 
 
+def test_a_dashboard_is_told_from_a_forked_child(run: Run, device: str) -> None:
+    (blocker,) = blockers.of_holder(run("libnvidia-ml.so.1", opened=(device,)), "NO")
+    assert blocker.name == "gpu-nvml"
+    both = run("libnvidia-ml.so.1", "libcuda.so.1", opened=(device,))
+    assert [b.name for b in blockers.of_holder(both, "NO")] == ["gpu-fork"]
+
+
 def test_other_files_of_nvidia_are_not_spoken_for(run: Run) -> None:
     assert not holders.DEVICE.match("/dev/nvidia-caps/nvidia-cap1")
     assert not holders.DEVICE.match("/dev/nvidia-uvm-tools")
