@@ -152,6 +152,26 @@ async def test_a_start_that_was_forgotten_while_it_was_requeued(world: World, st
     assert session.checkpoint == 2
 
 
+async def test_a_start_that_was_forgotten_while_it_was_restored_in_place(
+    world: World, stand: Stand
+) -> None:
+    await lived(stand, 1)
+    before = replace(world.jobs_by_id[7], state="SPECIAL_EXIT", held=True, node="")
+    world.refuse_requeue = "sim: not allowed"
+    world.agents["n1"].restore_fails = world.agents["n2"].restore_fails = "sim: no"
+    await stand.hibernate()
+    await stand.until(State.RESTORING)
+    for agent in world.agents.values():
+        agent.trees.clear()
+        agent.restore_fails = ""
+    world.jobs_by_id[7], world.refuse_requeue = before, ""
+    session = await stand.until(State.HIBERNATED, 6)
+    assert (session.checkpoint, session.restarts) == (1, 2)
+    await stand.restore()
+    await stand.until(State.ACTIVE)
+    assert world.jobs_by_id[7].state == "RUNNING"
+
+
 async def test_a_job_that_slurm_has_started_a_second_time(world: World, stand: Stand) -> None:
     """Back to before the start, and started again before anybody looked."""
     await lived(stand, 1)
