@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.cluster.sessions import only
 
 NODES = ("n1", "n2")
@@ -95,3 +97,30 @@ def is_whole_on(lab, job, was, node: str) -> None:
 def marks(lab, node: str, job) -> list[str]:
     words = f"for f in {PATH}/*/{job.job}.*/*/remote; do cat $f 2>/dev/null; echo; done; true"
     return lab.out(node, "sh", "-c", words).split()
+
+
+# -- fixtures, for the modules that import them ----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3(lab) -> Iterator[ObjectStore]:
+    with object_store(lab) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def before(lab, s3) -> ObjectStore:
+    configure(lab, "before")
+    return s3
+
+
+@pytest.fixture(scope="module")
+def after(lab, s3) -> ObjectStore:
+    configure(lab, "after")
+    return s3
+
+
+@pytest.fixture
+def awake(s3) -> Iterator[None]:
+    yield
+    s3.signal("CONT")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,39 +11,19 @@ from tests.cluster.object_store import (
     OPTIONS,
     PATH,
     ObjectStore,
-    configure,
+    after,
+    awake,
+    before,
     is_whole_on,
     marks,
-    object_store,
+    s3,
     start_on,
 )
 from tests.cluster.sessions import only
 
 pytestmark = pytest.mark.cluster
 
-
-@pytest.fixture(scope="module")
-def s3(lab) -> Iterator[ObjectStore]:
-    with object_store(lab) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def before(lab, s3) -> ObjectStore:
-    configure(lab, "before")
-    return s3
-
-
-@pytest.fixture(scope="module")
-def after(lab, s3) -> ObjectStore:
-    configure(lab, "after")
-    return s3
-
-
-@pytest.fixture
-def awake(s3) -> Iterator[None]:
-    yield
-    s3.signal("CONT")
+__all__ = ["after", "awake", "before", "s3"]  # fixtures
 
 
 def test_sent_before_the_commit_and_restored_on_another_node(lab, before, counter):

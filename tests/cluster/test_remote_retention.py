@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.object_store import (
     PATH,
     ObjectStore,
-    configure,
+    after,
+    awake,
+    before,
     is_whole_on,
     marks,
-    object_store,
+    s3,
     start_on,
 )
 from tests.cluster.sessions import only
@@ -21,31 +22,7 @@ from tests.cluster.test_retention import FORGETS, again, forgetful, listed, recl
 
 pytestmark = pytest.mark.cluster
 
-__all__ = ["forgetful"]  # a fixture
-
-
-@pytest.fixture(scope="module")
-def s3(lab) -> Iterator[ObjectStore]:
-    with object_store(lab) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def before(lab, s3) -> ObjectStore:
-    configure(lab, "before")
-    return s3
-
-
-@pytest.fixture(scope="module")
-def after(lab, s3) -> ObjectStore:
-    configure(lab, "after")
-    return s3
-
-
-@pytest.fixture
-def awake(s3) -> Iterator[None]:
-    yield
-    s3.signal("CONT")
+__all__ = ["after", "awake", "before", "forgetful", "s3"]  # fixtures
 
 
 def keys(s3: ObjectStore, job) -> list[str]:
