@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from slurm_reclaim.adapters.store.answers import Held, held, no_bucket, said
 from slurm_reclaim.adapters.store.checksums import PART, Local
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+from slurm_reclaim.model import extras
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Bucket:
         except ImportError as error:
             raise StoreUnavailable(
                 f"{self.url} needs {library}: {error}",
-                hint=f"pip install slurm-reclaim[{_EXTRAS[self._scheme]}]",
+                hint=extras.install(_EXTRAS[self._scheme]),
             ) from error
         except Exception as error:  # whatever a library thinks of its options
             raise StoreUnavailable(f"{self.url}: {said(error)}") from error
