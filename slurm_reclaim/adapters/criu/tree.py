@@ -183,6 +183,7 @@ class SessionTree:
         staged.settle()
         self._clocks = tree.clocks(root.pid)
         self._frozen = tree.members(self._session.init)
+        self._gpus.see_nobody_came()
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         self._rights = rights.of_tree(self._frozen)

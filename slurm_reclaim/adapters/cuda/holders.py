@@ -69,7 +69,7 @@ def find(tree: Iterable[Process]) -> list[Holder]:
 
 def look(process: Process) -> Holder:
     mapped, probed = _mapped(process.pid)
-    opened = {target for _, target in descriptors(PROC / str(process.pid))}
+    opened = {_plain(target) for _, target in descriptors(PROC / str(process.pid))}
     devices = frozenset(p for p in opened | mapped if DEVICE.match(p) or p == GDR)
     libcuda = any(_LIBCUDA.search(path) for path in mapped)
     if not (devices or libcuda):
@@ -100,7 +100,12 @@ def _mapped(pid: int) -> tuple[set[str], bool]:
     paths = {
         line.split(None, 5)[5] for line in text.split("\n") if line.count(" ") > 4 and "/" in line
     }
-    return {path for path in paths if path.startswith("/")}, "[uprobes]" in text
+    return {_plain(path) for path in paths if path.startswith("/")}, "[uprobes]" in text
+
+
+def _plain(path: str) -> str:
+    """Of what was replaced, or made anew, since it was opened: a driver's update does that."""
+    return path.removesuffix(" (deleted)")
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -57,6 +57,14 @@ def run(tmp_path: Path) -> Iterator[Run]:
         child.wait()
 
 
+def test_what_was_replaced_since_is_still_known(run: Run, tmp_path: Path) -> None:
+    """An update of the driver takes the file away that a process has mapped."""
+    holder = run("libcuda.so.580.65.06")
+    assert holder.libcuda
+    (tmp_path / "libcuda.so.580.65.06").unlink()
+    assert holders.look(holder.process).libcuda
+
+
 @pytest.fixture
 def device() -> Iterator[str]:
     path = "/dev/nvidia77"

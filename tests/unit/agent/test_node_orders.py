@@ -135,3 +135,23 @@ async def test_what_its_owner_asked_for_waits(
     monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.0)
     begun(orders)
     assert (await carried_out(orders, verb=Verb.HIBERNATE)).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+async def test_the_end_of_a_job_deletes_no_checkpoint_that_is_being_committed(
+    orders: NodeOrders, tmp_path: Path, at_work: bool
+) -> None:
+    """Its directory may be renamed into place while it is emptied: committed, and empty."""
+    sessions, session = orders._sessions, orders._sessions.sessions[7]
+    staged = tmp_path / "store" / ".staging-1"
+    staged.mkdir(parents=True)
+    (staged / "index").touch()
+    session.staged = str(staged)
+    if at_work:
+        sessions.busy.add(7)
+    sessions.forget(session, "the job ended")
+    for _ in range(50):
+        if not staged.exists():
+            break
+        await asyncio.sleep(0.01)
+    assert staged.exists() == at_work
