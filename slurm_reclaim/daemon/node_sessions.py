@@ -77,8 +77,10 @@ class NodeSessions:
                 allocation.withdraw(Path(self._config.agent.run), session.job_id)
         if session.private_tmp:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
-        if session.staged:
-            # gone by rename where it was committed; else it is a user's memory without an owner
+        if session.staged and session.job_id not in self.busy:
+            # Gone by rename where it was committed; else it is a user's memory without an owner.
+            # Whoever is still at work commits or discards it: what begins to delete it here would
+            # go on in the directory that the commit has renamed (S1).
             staged = Path(session.staged)
             for folder in (staged, Path(self._config.agent.state) / "work" / staged.parent.name):
                 threading.Thread(target=shutil.rmtree, args=(folder, True)).start()

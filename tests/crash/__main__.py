@@ -17,8 +17,8 @@ EACH_EVENT = 4  # moments at which each of the world's events is tried, for each
 
 def main() -> int:
     options = _options()
-    rig = Rig(options.lab)
-    rig.lab("up", "--nodes", str(options.nodes))
+    rig = Rig(options.lab, options.gpu)
+    rig.lab("up", "--nodes", str(options.nodes), "--gpus", "1" if options.gpu else "0")
     try:
         rig.install()
         matrix = Matrix(rig, _tell, options.minutes)
@@ -58,6 +58,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="begin none after so long")
     parser.add_argument("--seed", type=int, default=0, help="which points, and their order")
     parser.add_argument("--only", nargs="*", default=[], help="points whose line has these words")
+    parser.add_argument("--gpu", action="store_true", help="sessions with a (simulated) GPU")
     parser.add_argument("--ptrace", action="store_true", help="CRIU's ptrace calls, no others")
     parser.add_argument("--results", type=Path, help="a line of JSON for each point")
     return parser.parse_args()

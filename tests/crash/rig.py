@@ -30,8 +30,11 @@ DROP_IN = "/etc/slurm-reclaim/conf.d/zz-crash.toml"
 
 
 class Rig:
-    def __init__(self, name: str) -> None:
+    """`gpu`: the sessions have a (simulated) card each, in a lab with `--gpus`."""
+
+    def __init__(self, name: str, gpu: bool = False) -> None:
         self.name = name
+        self.gpu = gpu
         self.cluster = Cluster(name)
         self.shared = self.cluster.places.shared
         self.place = self.shared / "crash"
@@ -55,7 +58,7 @@ class Rig:
         self.place.mkdir(exist_ok=True)
         build = ["make", "-s", "-C", str(HERE), f"BUILD={self.place}"]
         subprocess.run(build, check=True)
-        for source in (HERE / "inside").iterdir():
+        for source in (*(HERE / "inside").glob("*.py"), CLUSTER / "inside" / "gpu_now.py"):
             (self.place / source.name).write_bytes(source.read_bytes())
             (self.place / source.name).chmod(0o644)
         lines = "".join(f"PartitionName=of-{name} Nodes={name}\n" for name in self.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,12 +34,13 @@ class Ticker:
     _starts: int = field(default=0)
 
     def start(self) -> None:
-        script = f"#!/bin/sh\npython3 {PLACE}/ticker.py $HOME/ticks-$SLURM_JOB_ID\n"
+        ticker = "gpu_ticker.py" if self.rig.gpu else "ticker.py"
+        script = f"#!/bin/sh\npython3 {PLACE}/{ticker} $HOME/ticks-$SLURM_JOB_ID\n"
         (self.rig.place / "job.sh").write_text(script)
         said = self.rig.sh(
             "ctl",
             f"sbatch --parsable --reclaim=on --mem=300 -p of-{self.node} -D /shared/home/{USER}"
-            f" -o %j.out {PLACE}/job.sh",
+            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job.sh",
             user=USER,
         )
         self.job, self.pid = int(said.split(";")[0]), 0
@@ -121,6 +123,16 @@ class Ticker:
         if left := self.processes():
             raise Violation(f"S3: ended, and there is {left}")
 
+    def _on_cards(self) -> int:
+        """Bytes that processes have there on its node; 0 where there are no cards."""
+        if not self.rig.gpu or not self.rig.node(self.node).init():
+            return 0
+        line = f"/opt/slurm-reclaim/bin/python3 -I {PLACE}/gpu_now.py $(id -u {USER})"
+        now = json.loads(self.rig.sh(self.node, line))
+        if locked := {pid: state for pid, state in now["states"].items() if state != "running"}:
+            raise Violation(f"S2: GPU state {locked}")
+        return sum(now["held"].values())
+
     # -- acting -------------------------------------------------------------------------------
 
     def request(self, verb: str) -> str:
@@ -169,6 +181,8 @@ class Ticker:
         """HIBERNATED: held, and nothing of it runs."""
         if left := self.processes():
             raise Violation(f"S3: HIBERNATED, and there is {left}")
+        if held := self._on_cards():
+            raise Violation(f"S1: HIBERNATED, and on its node's cards are {held} bytes")
         if not self.floor:  # else it is still the same checkpoint
             self.saved = self.floor = self.ticks()
 
@@ -189,4 +203,6 @@ class Ticker:
     def check_running(self) -> None:
         if len(alive := self.processes()) != 1:
             raise Violation(f"S3: {len(alive)} of it run: {alive}")
+        if self.rig.gpu and not self._on_cards():
+            raise Violation("S2: it runs, and has nothing on its card")
         self.floor = 0  # from here on what it does is its own again

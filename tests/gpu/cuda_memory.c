@@ -31,6 +31,9 @@ static void *view(const struct allocation *allocation, int create)
 	void *mapped;
 
 	memory_path(allocation, path, sizeof(path));
+	/* One that was killed has left its own there: the same image may come back again. */
+	if (create)
+		unlink(path);
 	file = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600);
 	if (file < 0)
 		return NULL;

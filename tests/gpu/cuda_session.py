@@ -3,7 +3,7 @@
 """A CUDA session for tests: device memory whose contents are known, read back again and again.
 
     cuda-session [--mib N] [--seed N] [--out FILE] [--interval S] [--count N] [--busy]
-                 [--managed] [--fork-child] [--two]
+                 [--managed] [--fork-child] [--two [--late]] [--exec]
 
 Each round writes a line `COUNT PID NODE UUID ok|bad|ERROR` for every card. As a module, for a
 notebook or a batch script: `session = cuda_session.Session(mib=64); session.verify()`. It speaks
@@ -18,6 +18,7 @@ import hashlib
 import os
 import signal
 import sys
+import threading
 import time
 
 MIB = 1 << 20
@@ -144,6 +145,12 @@ def wait_in_child() -> None:
             signal.pause()
 
 
+def become_another() -> None:
+    """At SIGUSR1. The PID stays, the CUDA state does not."""
+    signal.sigwait({signal.SIGUSR1})
+    os.execvp("sleep", ["sleep", "600"])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cuda-session", description=__doc__)
     parser.add_argument("--mib", type=int, default=16, help="on each card")
@@ -154,10 +161,19 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true", help="call cuCtxSynchronize each round")
     parser.add_argument("--managed", action="store_true", help="take managed memory")
     parser.add_argument("--fork-child", action="store_true", help="fork a child after cuInit")
+    parser.add_argument("--exec", action="store_true", help="become `sleep` at SIGUSR1")
+    parser.add_argument("--late", action="store_true", help="the second of two at SIGUSR1 only")
     parser.add_argument("--two", action="store_true", help="be two CUDA processes")
     options = parser.parse_args()
+    if options.exec or options.late:
+        # In a thread that waits, since calls of a locked process do: an exec from any will do.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     if options.two and os.fork() == 0:
         options.seed += 1000
+        if options.late:
+            signal.sigwait({signal.SIGUSR1})
+    if options.exec:
+        threading.Thread(target=become_another, daemon=True).start()
     session = Session(options.mib, options.seed, options.managed)
     if options.fork_child:
         wait_in_child()

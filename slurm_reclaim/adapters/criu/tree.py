@@ -183,6 +183,7 @@ class SessionTree:
         staged.settle()
         self._clocks = tree.clocks(root.pid)
         self._frozen = tree.members(self._session.init)
+        self._gpus.see_nobody_came()
         if started := self._steps():
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         self._rights = rights.of_tree(self._frozen)
@@ -197,8 +198,10 @@ class SessionTree:
             self._note_worker(0)
 
     def _why(self, what: str, done: command.Finished, log: Path) -> str:
-        if done.status == -signal.SIGKILL:
+        if done.late:
             return f"CRIU {what} took too long and was stopped"
+        if done.status == -signal.SIGKILL:
+            return f"CRIU {what} was killed, not by us (the kernel, for want of memory?)"
         reason = command.complaints(log) or done.output.strip()[-300:] or f"status {done.status}"
         return f"CRIU {what} failed: {reason}"
 

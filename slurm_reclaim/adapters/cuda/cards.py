@@ -33,11 +33,16 @@ class Seen:
         return sum(card.used for card in self.cards)
 
 
-def look(session: NodeSession, watch: NvmlWatch, expected: Sequence[int] = ()) -> Seen:
+def look(
+    session: NodeSession,
+    watch: NvmlWatch,
+    expected: Sequence[int] = (),
+    patience: float = _PATIENCE,
+) -> Seen:
     """By a round that began after this call. `expected`: PIDs of those that have CUDA state; where
     NVML does not list one of them, all that is taken on a card and is nobody else's counts as the
     session's. Raises GpuUnavailable where any of it can't be told."""
-    latest = fresh(watch)
+    latest = fresh(watch, patience)
     every = whole(session, latest)
     owners = Owners(session.init, session.relay)
     if not owners.told:
@@ -70,9 +75,10 @@ def whole(session: NodeSession, latest: Round) -> tuple[GpuCard, ...]:
         raise GpuUnavailable(error.message) from error
 
 
-def fresh(watch: NvmlWatch) -> Round:
-    """A round that ended after this call. Raises GpuUnavailable."""
-    after, deadline = time.time(), time.monotonic() + _PATIENCE
+def fresh(watch: NvmlWatch, patience: float = _PATIENCE) -> Round:
+    """A round that ended after this call, waited for at most so many seconds. Raises
+    GpuUnavailable."""
+    after, deadline = time.time(), time.monotonic() + patience
     watch.ask()
     while True:
         rounds, why = watch.rounds(after)

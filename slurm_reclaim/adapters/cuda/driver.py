@@ -35,6 +35,11 @@ START_LONGEST = 120.0
 LOOK_LONGEST = 20.0
 _LINE_LONGEST = 1 << 16
 _DIES_WITHIN = 5.0
+_WHY = {
+    "CUDA_ERROR_NOT_READY": "what was given to its GPU did not come to an end in time",
+    "CUDA_ERROR_OUT_OF_MEMORY": "out of memory",
+    "CUDA_ERROR_NOT_SUPPORTED": "not supported: managed memory, CUDA IPC or CUPTI are in use",
+}
 # Children that sleep in the driver and can't be killed; with so many no other is started.
 _MOST_STUCK = 4
 
@@ -43,7 +48,11 @@ Note = Callable[[int], None]
 
 
 class NoAnswer(GpuUnavailable):
-    """A call did not come back in time; its child was killed."""
+    """A call did not come back in time; its child was killed. `pid`: whose call, 0 for cuInit."""
+
+    def __init__(self, message: str, pid: int) -> None:
+        super().__init__(message)
+        self.pid = pid
 
 
 class NoWay(GpuUnavailable):
@@ -61,6 +70,11 @@ class CallFailed(GpuUnavailable):
         super().__init__(f"{action} of {process}: {result}")
         self.action = action
         self.result = result
+
+
+def told(error: GpuUnavailable) -> str:
+    why = _WHY.get(error.result, "") if isinstance(error, CallFailed) else ""
+    return f"{error.message} ({why})" if why else error.message
 
 
 def tools_missing(program: str) -> str:
@@ -110,7 +124,7 @@ class Driver:
             raise NoWay(f"{CHILD.name} could not be started: {error}", False) from error
         try:
             note(self._child.pid)
-            hello = self._hear("cuInit", START_LONGEST)
+            hello = self._hear("cuInit", 0, START_LONGEST)
         except BaseException:
             self.close()
             raise
@@ -193,14 +207,15 @@ class Driver:
         try:
             child.stdin.write(json.dumps(request).encode() + b"\n")
         except (OSError, ValueError) as error:
-            raise NoAnswer(f"{action} of {process}: {CHILD.name} has ended") from error
-        said = self._hear(f"{action} of {process}", limit)
+            what = f"{action} of {process}: {CHILD.name} has ended"
+            raise NoAnswer(what, process.pid) from error
+        said = self._hear(f"{action} of {process}", process.pid, limit)
         if said.get("do") != action or said.get("pid") != process.pid or "result" not in said:
             self._kill()
-            raise NoAnswer(f"{action} of {process}: {CHILD.name} talks nonsense")
+            raise NoAnswer(f"{action} of {process}: {CHILD.name} talks nonsense", process.pid)
         return said
 
-    def _hear(self, what: str, limit: float) -> dict[str, Any]:
+    def _hear(self, what: str, pid: int, limit: float) -> dict[str, Any]:
         child, deadline = self._child, time.monotonic() + limit
         assert child.stdout is not None
         poll = select.poll()
@@ -209,11 +224,11 @@ class Driver:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1000):
                 self._kill()
-                raise NoAnswer(f"{what} did not come back within {limit:.0f} s")
+                raise NoAnswer(f"{what} did not come back within {limit:.0f} s", pid)
             piece = os.read(child.stdout.fileno(), _LINE_LONGEST)
             if not piece or len(self._partial) > _LINE_LONGEST:
                 status = self._kill()
-                raise NoAnswer(f"{what}: {CHILD.name} has ended ({status})")
+                raise NoAnswer(f"{what}: {CHILD.name} has ended ({status})", pid)
             self._partial += piece
         line, _, self._partial = self._partial.partition(b"\n")
         try:
@@ -222,7 +237,7 @@ class Driver:
             said = None
         if not isinstance(said, dict):
             self._kill()
-            raise NoAnswer(f"{what}: {CHILD.name} talks nonsense")
+            raise NoAnswer(f"{what}: {CHILD.name} talks nonsense", pid)
         return said
 
     def _kill(self) -> int | None:

@@ -4,6 +4,8 @@ needs on the host meanwhile."""
 from __future__ import annotations
 
 import signal
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -20,6 +22,8 @@ from slurm_reclaim.model.order import Living
 
 # Bytes of the job's memory; it works in the job's cgroups.
 _CRIU_ITSELF = 64 << 20
+# By job id; several looks may be at one session.
+_SETTLING: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 class GpuHalf:
@@ -61,7 +65,11 @@ class GpuHalf:
     def _settle(self, members: Sequence[Process]) -> None:
         """What could not be given back after an earlier failure is tried again now and then."""
         session = self._session
-        if session.living is Living.RUNNING and (session.gpu_taken or session.limits):
+        if not (session.gpu_taken or session.limits):
+            return
+        with _SETTLING[session.job_id]:
+            if session.living is not Living.RUNNING:
+                return
             with suppress(GpuNotGivenBack, StoreUnavailable):
                 self._state.give_back(members)
                 self.limit.put_back()
@@ -72,12 +80,20 @@ class GpuHalf:
     def take(self, members: Callable[[], Sequence[Process]]) -> None:
         """Before CRIU: what is on a card it can't see, and a frozen process can't be locked. Raises
         DumpFailed."""
+        # A look that began before this is about what an earlier one has left: it would undo what
+        # is done here, and take it off the record.
+        with _SETTLING[self._session.job_id]:
+            pass
         try:
             if self._state.held:
                 self.limit.make_room(copied(self._state.held))
         except OSError as error:
             raise DumpFailed(f"its memory limit: {error.filename}: {error.strerror}") from error
         self._state.take(members)
+
+    def see_nobody_came(self) -> None:
+        """With the tree frozen by CRIU. Raises DumpFailed."""
+        self._state.see_nobody_came()
 
     def give_back(self, members: Sequence[Process]) -> None:
         """Those that are without their state are continued for it, and no others: as long as

@@ -15,14 +15,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
-from slurm_reclaim.adapters.cuda import blockers, cards, holders
-from slurm_reclaim.adapters.cuda.driver import CallFailed, Driver, NoWay
+from slurm_reclaim.adapters.cuda import blockers, cards, holders, undo
+from slurm_reclaim.adapters.cuda.driver import Driver, NoWay, told
 from slurm_reclaim.adapters.cuda.holders import Holder
 from slurm_reclaim.adapters.gpu import given
+from slurm_reclaim.adapters.gpu.owners import Owners
 from slurm_reclaim.adapters.gpu.watch import NvmlWatch, nvml
-from slurm_reclaim.adapters.proc.tree import Process, same_process
+from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Gpu
 from slurm_reclaim.errors import DumpFailed, GpuNotGivenBack, GpuUnavailable, RestoreFailed
 from slurm_reclaim.model import extras
@@ -33,16 +33,8 @@ from slurm_reclaim.policy.cards import pairs
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 3
-_PAUSE = 1.0  # seconds between them
+_SOON = 5.0  # seconds for NVML where nothing else speaks of a GPU
 _FREE_WITHIN = 15.0  # seconds for NVML to show what a checkpoint has let go
-_SETTLES_WITHIN = 2.0  # seconds between two looks at what the driver is still about
-_ON_THE_WAY = ("checkpointing", "restoring")
-_WHY = {
-    "CUDA_ERROR_NOT_READY": "what was given to its GPU did not come to an end in time",
-    "CUDA_ERROR_OUT_OF_MEMORY": "out of memory",
-    "CUDA_ERROR_NOT_SUPPORTED": "not supported: managed memory, CUDA IPC or CUPTI are in use",
-}
 
 
 class CudaState:
@@ -80,8 +72,10 @@ class CudaState:
         found = holders.find(members)
         opened = frozenset(path for holder in found for path in holder.devices)
         self.devices = opened
-        if not found or (self._session.gpus is None and not opened):
+        if self._session.gpus is None and not opened:
             return []
+        if not found:
+            return self._unseen(())
         try:
             with self._driver(lambda _: None) as driver:
                 none = {h.process.pid: driver.why_none(h.process) for h in found}
@@ -93,7 +87,27 @@ class CudaState:
             what = f"which processes use a GPU is not known: {error.message}"
             return [Blocker("gpu-unknown", what, "see the agent's log")]
         each = (b for h in found for b in blockers.of_holder(h, none[h.process.pid]))
-        return list(dict.fromkeys([*each, *self._of(known, states)]))
+        return list(dict.fromkeys([*each, *self._of(known, states), *self._unseen(known)]))
+
+    def _unseen(self, known: Sequence[Holder]) -> list[Blocker]:
+        """What of the session NVML shows on a card and nobody else does: a copy of the driver's
+        library by another name, a zombie. `known`: those with CUDA state."""
+        pids = self._seen.pids if self._seen is not None else self._on_cards()
+        if not (others := pids - {h.process.pid for h in known}):
+            return []
+        name = Owners(self._session.init, self._session.relay).name(min(others))
+        what = f"{name} is on a GPU, and the driver knows of no CUDA state of it"
+        return [Blocker("gpu-unknown", what, "end it")]
+
+    def _on_cards(self) -> frozenset[int]:
+        """PIDs, as far as they can be told."""
+        if self._session.gpus is None:
+            return frozenset()
+        try:
+            return cards.look(self._session, self._watch, patience=_SOON).pids
+        except GpuUnavailable as error:
+            log.info("job=%s: who is on its cards is not known: %s", self._session.job_id, error)
+            return frozenset()
 
     def _of(self, known: Sequence[Holder], states: Mapping[int, str]) -> Iterable[Blocker]:
         self._processes = [h.process for h in known]
@@ -150,7 +164,7 @@ class CudaState:
                 self._see(driver, "checkpointed")
             self._see_free()
         except GpuUnavailable as error:
-            raise DumpFailed(f"its GPU state could not be saved: {_told(error)}") from error
+            raise DumpFailed(f"its GPU state could not be saved: {told(error)}") from error
         session.gpu_freed = session.gpu_held
         self._save()
 
@@ -180,6 +194,20 @@ class CudaState:
                 raise GpuUnavailable(f"NVML still shows PID {min(pids)} of it on a card")
             time.sleep(0.1)
 
+    def see_nobody_came(self) -> None:
+        """With the tree frozen: who has begun with CUDA after the last look has it all on a card
+        and nothing of it in the dump. Raises DumpFailed."""
+        try:
+            if self._processes:
+                pids = cards.look(self._session, self._watch).pids
+            else:
+                pids = self._on_cards()
+        except GpuUnavailable as error:
+            raise DumpFailed(f"who is on its cards is not known: {error.message}") from error
+        if pids:
+            name = Owners(self._session.init, self._session.relay).name(min(pids))
+            raise DumpFailed(f"{name} has begun to use CUDA meanwhile")
+
     # -- back ---------------------------------------------------------------------------------
 
     def taken(self, members: Iterable[Process]) -> list[Process]:
@@ -192,49 +220,12 @@ class CudaState:
         """Every process that was locked is seen running again, wherever it was left. Raises
         GpuNotGivenBack, which names those that are not."""
         processes = self.taken(members)[::-1]
-        left: dict[str, str] = {}
-        for attempt in range(_ATTEMPTS if processes else 0):
-            time.sleep(_PAUSE if attempt else 0)
-            try:
-                with self._driver() as driver:
-                    left = self._undo(driver, processes)
-            except GpuUnavailable as error:
-                # Hung and killed: what became of it is looked at by the next.
-                left = {str(p): _told(error) for p in processes}
-            if not left:
-                break
-            log.error("job=%s: GPU state not given back: %s", self._session.job_id, left)
+        left = undo.all_of(self._driver, processes, self._limit())
         if left:
+            log.error("job=%s: GPU state not given back: %s", self._session.job_id, left)
             named = "; ".join(f"{name}: {why}" for name, why in left.items())
             raise GpuNotGivenBack(f"its GPU state could not be given back: {named}")
         self._session.gpu_taken, self._session.gpu_freed = (), 0
-
-    def _undo(self, driver: Driver, processes: Sequence[Process]) -> dict[str, str]:
-        """All onto the cards, then all unlocked: what they share must be there for each. Those
-        that are not running then, and why."""
-        failed: dict[str, str] = {}
-        for process in processes:
-            if self._settled(driver, process) == "checkpointed":
-                _attempt(failed, process, partial(driver.restore, process, self._limit()))
-        for process in processes:
-            if self._settled(driver, process) == "locked":
-                _attempt(failed, process, partial(driver.unlock, process))
-        for process in processes:
-            state = self._settled(driver, process)
-            if state in ("running", "gone"):
-                failed.pop(str(process), None)
-            else:
-                failed.setdefault(str(process), f"it is {state}")
-        return failed
-
-    def _settled(self, driver: Driver, process: Process) -> str:
-        """Its state, once the driver is not about it any more."""
-        if not same_process(process.pid, process.start):
-            return "gone"
-        deadline = time.monotonic() + self._limit()
-        while (state := driver.state(process)) in _ON_THE_WAY and time.monotonic() < deadline:
-            time.sleep(_SETTLES_WITHIN)
-        return state
 
     # -- after a restore ----------------------------------------------------------------------
 
@@ -257,7 +248,7 @@ class CudaState:
         try:
             self._bring_back(moved)
         except GpuUnavailable as error:
-            raise RestoreFailed(f"its GPU state did not come back: {_told(error)}") from error
+            raise RestoreFailed(f"its GPU state did not come back: {told(error)}") from error
 
     def _bring_back(self, moved: Sequence[tuple[str, str]]) -> None:
         with self._driver() as driver:
@@ -290,19 +281,6 @@ class CudaState:
             log.warning("job=%s: %s", self._session.job_id, error)
             return False
         return len(self._processes) == len(wanted)
-
-
-def _attempt(failed: dict[str, str], process: Process, act: Callable[[], None]) -> None:
-    """One that the driver refuses must not keep the others from theirs."""
-    try:
-        act()
-    except CallFailed as error:
-        failed[str(process)] = _told(error)
-
-
-def _told(error: GpuUnavailable) -> str:
-    why = _WHY.get(error.result, "") if isinstance(error, CallFailed) else ""
-    return f"{error.message} ({why})" if why else error.message
 
 
 def _no_way(error: NoWay) -> Blocker:

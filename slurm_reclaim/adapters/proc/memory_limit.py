@@ -4,19 +4,28 @@ Slurm limits the job's cgroup and those of its step and task below it, all to th
 raised by the same amount and put back when the state is on the cards again. What the limits were
 is in the session's record before the first is changed, so that an agent started anew puts them
 back (S7).
+
+What the job has taken for itself meanwhile can't be taken from it without ending it. Its limit is
+put as low as that allows, and is not raised again before it is what it was.
+
+The node's memory is everybody's: copies that are about to be made at once must fit together, or
+the kernel would end a process of whichever job (S10).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from slurm_reclaim.adapters.proc import cgroup, headroom
 from slurm_reclaim.adapters.proc.cgroup import V2, contents
 from slurm_reclaim.adapters.proc.tree import PROC, kernel_text
+from slurm_reclaim.errors import OperationFailed
 from slurm_reclaim.model.node_session import Limit, NodeSession
 from slurm_reclaim.model.words import amount
 
@@ -29,6 +38,12 @@ _NO_LIMIT = 1 << 62
 # What the node itself must keep.
 _NODE_KEEPS = 1 << 30
 _PATIENCE = 10.0  # seconds until the state's copy has left the job's memory
+# Above what is used, where a limit can't be put back: it must not end who is at work.
+_SLACK = 64 << 20
+
+_promising = threading.Lock()
+# Bytes that are about to be taken, by whom; forgotten with them, whatever happens.
+_promised: weakref.WeakKeyDictionary[MemoryLimit, int] = weakref.WeakKeyDictionary()
 
 
 def copied(held: int) -> int:
@@ -48,20 +63,25 @@ class MemoryLimit:
     def lacks(self, size: int, most: int) -> str:
         """Why `size` bytes more are too many, "" where there is room or it can be made by raising
         the limit by at most `most`."""
-        room = headroom.of_job(self._session.relay)
-        if room is None or room >= size:
-            return ""
-        job = f"the job may take {amount(room)} of memory more"
-        if not self._allowed or size - room > most:
-            return job
-        node = headroom.of_node()
-        if node is not None and node < size + _NODE_KEEPS:
-            return f"{job}, and {amount(node)} is available on the node"
+        node, room = headroom.of_node(), headroom.of_job(self._session.relay)
+        keeps = _NODE_KEEPS
+        if room is not None and room < size:
+            job = f"the job may take {amount(room)} of memory more"
+            if not self._allowed or size - room > most:
+                return job
+            if self._session.limits:
+                return f"{job}: it uses what its limit was raised by before"
+            job += ", and "
+        else:
+            job, keeps = "", _NODE_KEEPS if room is None else 0
+        if most and node is not None and node < size + keeps:
+            return f"{job}{amount(node)} of memory is available on the node"
         return ""
 
     def make_room(self, size: int) -> None:
-        """For `size` bytes more; nothing where there is room or it must not be made. Raises
-        StoreUnavailable before anything is changed, OSError."""
+        """For `size` bytes more; the limit is left where there is room or it must not be raised.
+        Raises OperationFailed and StoreUnavailable before anything is changed, OSError."""
+        self._promise(size)
         room = headroom.of_job(self._session.relay)
         if not self._allowed or room is None or room >= size:
             return
@@ -73,9 +93,24 @@ class MemoryLimit:
             _write(path, before + size - room)
         log.info("job=%s: memory limit raised by %s", self._session.job_id, amount(size - room))
 
+    def _promise(self, size: int) -> None:
+        node = headroom.of_node()
+        with _promising:
+            others = sum(bytes for limit, bytes in _promised.items() if limit is not self)
+            # Only of those others is it not known that they find room: `lacks` looked at it alone.
+            if others and node is not None and node < size + others + _NODE_KEEPS:
+                raise OperationFailed(
+                    f"{amount(node)} of memory is available on the node, and others that are "
+                    f"being saved or restored take {amount(others)}, this one {amount(size)}"
+                )
+            _promised[self] = size
+
     def put_back(self) -> None:
         """As it was. A limit below what is used now would have the kernel end the session: that
-        one is left as it is, and in the record, for the next time. Raises nothing."""
+        one is lowered to what is used, and kept in the record for the next time. Raises
+        nothing."""
+        with _promising:
+            _promised.pop(self, None)
         deadline = time.monotonic() + _PATIENCE
         # The narrow ones first, then the wider ones around them.
         left = list(self._session.limits)[::-1]
@@ -85,6 +120,8 @@ class MemoryLimit:
                 break
             time.sleep(0.1)
         if left:
+            for limit in left:
+                _lower(limit)
             log.warning("job=%s: its memory limit stays raised", self._session.job_id)
         self._session.limits = tuple(left[::-1])
 
@@ -137,6 +174,19 @@ def _put_back(limit: Limit) -> bool:
     except (OSError, ValueError, IndexError):
         return False
     return True
+
+
+def _lower(limit: Limit) -> None:
+    """To what is used now, and some more."""
+    folder, _, name = limit.path.rpartition("/")
+    with suppress(OSError, ValueError, IndexError):
+        if name in _FILES_V2:
+            used = _needed(folder)
+        else:
+            used = int(contents(f"{folder}/{name.replace('limit', 'usage')}"))
+        wanted = max(limit.before, used + _SLACK)
+        if wanted < int(contents(limit.path)):
+            _write(limit.path, wanted)
 
 
 def _needed(folder: str) -> int:

@@ -57,6 +57,14 @@ def run(tmp_path: Path) -> Iterator[Run]:
         child.wait()
 
 
+def test_what_was_replaced_since_is_still_known(run: Run, tmp_path: Path) -> None:
+    """An update of the driver takes the file away that a process has mapped."""
+    holder = run("libcuda.so.580.65.06")
+    assert holder.libcuda
+    (tmp_path / "libcuda.so.580.65.06").unlink()
+    assert holders.look(holder.process).libcuda
+
+
 @pytest.fixture
 def device() -> Iterator[str]:
     path = "/dev/nvidia77"
@@ -92,6 +100,12 @@ def test_tools_and_injections_are_named(run: Run) -> None:
     assert names(run("libcuda.so.1", "libcupti.so.12")) == []
 
 
+def test_what_a_user_wrote_drives_no_terminal(run: Run) -> None:
+    seen = run("libcuda.so.1", CUDA_INJECTION64_PATH="/x\x1b[2J\ny")
+    (blocker,) = blockers.of_holder(seen, "")
+    assert blocker.what.endswith("CUDA_INJECTION64_PATH=/x?[2J y")
+
+
 def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None:
     seen = run("libcuda.so.1", opened=(device,))
     assert seen.gpu == {device}
@@ -100,6 +114,13 @@ def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None
     assert device in blocker.what
     assert "CUDA_ERROR_INVALID_VALUE" in blocker.what
     assert names(seen) == []
+
+
+def test_a_dashboard_is_told_from_a_forked_child(run: Run, device: str) -> None:
+    (blocker,) = blockers.of_holder(run("libnvidia-ml.so.1", opened=(device,)), "NO")
+    assert blocker.name == "gpu-nvml"
+    both = run("libnvidia-ml.so.1", "libcuda.so.1", opened=(device,))
+    assert [b.name for b in blockers.of_holder(both, "NO")] == ["gpu-fork"]
 
 
 def test_other_files_of_nvidia_are_not_spoken_for(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from slurm_reclaim.adapters.proc import cgroup, headroom, memory_limit
 from slurm_reclaim.adapters.proc.memory_limit import MemoryLimit
-from slurm_reclaim.errors import StoreUnavailable
+from slurm_reclaim.errors import OperationFailed, StoreUnavailable
 from slurm_reclaim.model.node_session import Limit, NodeSession
 from slurm_reclaim.model.order import Living
 
@@ -109,6 +110,65 @@ def test_where_the_site_does_not_allow_it_the_lack_is_told(job: tuple[Path, int]
     # Not for what will stay in the job's memory, nor for more than the node has.
     assert "of memory more" in allowed.lacks(200 * MIB, most=MIB)
     assert "available on the node" in allowed.lacks(1 << 50, most=1 << 50)
+
+
+def test_what_the_job_took_meanwhile_is_not_given_to_it(
+    job: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken from it would mean ended. But its limit comes down to what it uses, and is not raised
+    again, however often it is to be saved."""
+    monkeypatch.setattr(memory_limit, "_PATIENCE", 0.2)
+    path, _ = job
+    words = [sys.executable, "-c", f"input(); x = bytearray({150 * MIB}); print(1); input()"]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as greedy:
+        assert greedy.stdin
+        assert greedy.stdout
+        (path / STEP / "cgroup.procs").write_text(str(greedy.pid))
+        limit = MemoryLimit(record(greedy.pid), True, lambda: None)
+        limit.make_room(1000 * MIB)
+        greedy.stdin.write("\n")
+        greedy.stdout.readline()
+        limit.put_back()
+        assert 150 < limits(path)[0] < 300
+        assert "raised by before" in limit.lacks(1000 * MIB, most=1000 * MIB)
+        greedy.kill()
+    limit.put_back()
+    assert limits(path)[:2] == [64, 64]
+    assert limit.lacks(1000 * MIB, most=1000 * MIB) == ""
+
+
+def test_two_at_once_must_fit_into_the_node_together(
+    second: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each alone does. What did not end well is forgotten with its dump."""
+    second()
+    monkeypatch.setattr(headroom, "of_node", lambda: 10 << 30)
+    one, other = (MemoryLimit(record(1), True, lambda: None) for _ in range(2))
+    for limit in (one, other):
+        assert limit.lacks(6 << 30, most=6 << 30) == ""
+    one.make_room(6 << 30)
+    one.make_room(6 << 30)
+    with pytest.raises(OperationFailed, match="others that are being saved"):
+        other.make_room(6 << 30)
+    assert other._session.limits == ()
+    one.put_back()
+    other.make_room(6 << 30)
+    del other, limit
+    one.make_room(6 << 30)
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_node_without_room_is_seen_whatever_the_job_may_take(
+    second: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    job = second()
+    if not limited:
+        (job / "memory.max").write_text("max\n")
+    monkeypatch.setattr(headroom, "of_node", lambda: 20 * MIB)
+    limit = MemoryLimit(record(1), False, lambda: None)
+    assert "available on the node" in limit.lacks(30 * MIB, most=30 * MIB)
 
 
 @pytest.fixture

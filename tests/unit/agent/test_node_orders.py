@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_orders
@@ -35,7 +36,7 @@ def orders(tmp_path: Path) -> NodeOrders:
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
     store = new_store(tmp_path)
-    return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
+    return NodeOrders(sessions, None, store, Collection(store, "n1"), Clock())  # type: ignore[arg-type]  # not asked
 
 
 async def carried_out(orders: NodeOrders, **changes: Any) -> Result:
@@ -134,3 +135,23 @@ async def test_what_its_owner_asked_for_waits(
     monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.0)
     begun(orders)
     assert (await carried_out(orders, verb=Verb.HIBERNATE)).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+async def test_the_end_of_a_job_deletes_no_checkpoint_that_is_being_committed(
+    orders: NodeOrders, tmp_path: Path, at_work: bool
+) -> None:
+    """Its directory may be renamed into place while it is emptied: committed, and empty."""
+    sessions, session = orders._sessions, orders._sessions.sessions[7]
+    staged = tmp_path / "store" / ".staging-1"
+    staged.mkdir(parents=True)
+    (staged / "index").touch()
+    session.staged = str(staged)
+    if at_work:
+        sessions.busy.add(7)
+    sessions.forget(session, "the job ended")
+    for _ in range(50):
+        if not staged.exists():
+            break
+        await asyncio.sleep(0.01)
+    assert staged.exists() == at_work

@@ -1,0 +1,138 @@
+"""CUDA sessions that don't hold still, and jobs that are ended in the middle: the rest of the
+session, other jobs and the node take no harm. The GPUs are simulated (tests/gpu)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.conftest import Lab
+from tests.cluster.gpu_sessions import MIB, Begin, GpuSession, script
+from tests.cluster.notebook import put
+from tests.cluster.sessions import only
+from tests.cluster.test_gpu_session import (  # noqa: F401
+    begin,
+    gpu_lab,
+    hibernating,
+    impatient,
+    in_background,
+    limits,
+    settings,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def hostile(gpu_lab: Lab, begin: Begin) -> Begin:  # noqa: F811
+    put(gpu_lab, "gpu_hostile.py")
+
+    def one(behaviour: str, options: str = "", *more: str) -> GpuSession:
+        words = f"python3 /shared/inside/gpu_hostile.py {behaviour} --interval 0.2 --out $OUT"
+        with only(gpu_lab, "n1"):
+            return begin(*more, client=f"{words} {options}")
+
+    return one
+
+
+def test_one_that_becomes_another_program_costs_the_other_nothing(
+    gpu_lab: Lab,  # noqa: F811
+    begin: Begin,  # noqa: F811
+) -> None:
+    session = begin(client="--two --exec")
+    node, before = session.node, session.computes()
+    script(gpu_lab, node, "delay cuCheckpointProcessCheckpoint 4")
+    done = hibernating(session)
+    gpu_lab.wait("the lock", session.locked)
+    first, other = sorted({each.pid for each in session.rounds()})
+    found = gpu_lab.out(node, "pgrep", "-u", "alice", "-f", "two --exec").split()
+    pids = {
+        gpu_lab.out(node, "awk", "/^NSpid/ {print $NF}", f"/proc/{pid}/status"): pid
+        for pid in found
+    }
+    gpu_lab.exec(node, "kill", "-USR1", pids[str(first)])
+    gpu_lab.wait("the end of it", lambda: done, 60)
+    script(gpu_lab, node)
+    assert done[0].returncode == 41, done[0].stderr
+    assert "not be given back" not in done[0].stderr
+    assert session.now()["states"] == {str(other): "running"}
+    seen = len([r for r in session.rounds() if r.pid == other])
+    gpu_lab.wait("it", lambda: len([r for r in session.rounds() if r.pid == other]) > seen + 1)
+    assert before.node == node
+    session.reclaim("hibernate")
+    session.wait_for_session("HIBERNATED")
+
+
+def test_one_that_stops_itself_is_given_back(
+    gpu_lab: Lab,  # noqa: F811
+    hostile: Begin,
+    impatient: None,  # noqa: F811
+) -> None:
+    session = hostile("stops")
+    before = session.computes()
+    script(gpu_lab, "n1", "delay cuCheckpointProcessCheckpoint 2")
+    done = session.reclaim("hibernate", check=False)
+    script(gpu_lab, "n1")
+    assert done.returncode == 41, done.stderr
+    session.runs_on(before)
+    shown = session.reclaim("show", check=False).stdout
+    assert "\x1b" not in done.stderr + shown
+
+
+def test_what_was_taken_of_a_raised_limit_is_no_gain(
+    gpu_lab: Lab,  # noqa: F811
+    hostile: Begin,
+) -> None:
+    settings(gpu_lab, "[gpu]\nraise_memory = true\n")
+    try:
+        session = hostile("takes", "", "--mem=220M", "--export=TAKES=250")
+        before, given = session.computes(), min(limits(session))
+        failing = "error cuCheckpointProcessCheckpoint UNKNOWN"
+        script(gpu_lab, "n1", failing, "delay cuCheckpointProcessLock 2")
+        done = session.reclaim("hibernate", check=False)
+        assert done.returncode == 41, done.stderr
+        gpu_lab.exec("ctl", "test", "-e", f"{session.path}-taken")
+        session.runs_on(before)
+        # Not the 300 MiB more of the copy, and not once more the next time.
+        left = min(limits(session))
+        assert given < left < given + 290 * MIB
+        done = session.reclaim("hibernate", check=False)
+        assert done.returncode == 21
+        assert "uses what its limit was raised by before" in done.stderr
+        assert min(limits(session)) <= left
+    finally:
+        settings(gpu_lab, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "how"), [("hibernate", "scancel"), ("restore", "scontrol requeue")]
+)
+def test_a_job_that_ends_with_its_gpu_in_our_hand(
+    gpu_lab: Lab,  # noqa: F811
+    begin: Begin,  # noqa: F811
+    verb: str,
+    how: str,
+) -> None:
+    with only(gpu_lab, "n1"):
+        session = begin()
+    if verb == "restore":
+        session.reclaim("hibernate")
+        session.wait_for_session("HIBERNATED")
+    call = "Checkpoint" if verb == "hibernate" else "Restore"
+    script(gpu_lab, "n1", f"slow cuCheckpointProcess{call} 3")
+    with only(gpu_lab, "n1"):
+        in_background(session, verb)
+        wanted = {"locked"} if verb == "hibernate" else {"checkpointed"}
+        gpu_lab.wait("the call", lambda: set(session.now("n1")["states"].values()) == wanted)
+    gpu_lab.exec("ctl", *how.split(), str(session.job))
+    gpu_lab.wait("its end", lambda: session.state not in ("RUNNING", "COMPLETING"))
+    helper = ("pgrep", "-f", "driver_child")
+    gpu_lab.wait("the helper's", lambda: not gpu_lab.exec("n1", *helper, check=False).stdout)
+    assert not any(session.now("n1")["held"].values())
+    assert set(gpu_lab.out("ctl", "sinfo", "-h", "-n", "n1", "-o", "%T").split()) <= {
+        "idle",
+        "mixed",
+        "completing",
+    }
+    if how == "scancel":
+        records = "/var/lib/slurm-reclaim/sessions"
+        gpu_lab.wait("its record's", lambda: gpu_lab.out("n1", "ls", records) == "", 15)
