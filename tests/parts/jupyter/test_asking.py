@@ -95,7 +95,9 @@ def test_one_that_dawdles_leaves_no_time_for_others_but_is_named(session: Sessio
 def test_a_refusal_is_not_asked_for_again_and_again(session: Session) -> None:
     session.serve("forbidden")
     readings = [session.read() for _ in range(4)]
-    assert {(r.value, r.what.partition(": ")[2]) for r in readings if r} == {(None, "403")}
+    told = {(r.value, r.what.partition(": ")[2]) for r in readings if r}
+    # on a busy machine one look may still be under way at the next
+    assert told - {(None, "the last look has not ended")} == {(None, "403")}
     assert len(session.said("asked")) == 1
 
 
