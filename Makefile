@@ -22,7 +22,7 @@ help:
 	@echo 'make race      the last second before a hibernation, two hundred times (as root)'
 	@echo 'make ide       a remote IDE for real: code-server and a browser on a test cluster (as root)'
 	@echo 'make bench     against plain criu, psutil and the rules of other products; scale'
-	@echo 'make clean     test clusters down and forgotten, what was built here removed'
+	@echo 'make clean     test clusters down and forgotten, what was built here removed (not their image)'
 	@echo 'make venv fmt lint types unit parts spank cluster docs rpm: one step each'
 
 venv: $(BIN)/.complete
@@ -59,7 +59,7 @@ parts: venv
 	    --maxprocesses 4
 
 spank: venv
-	@.ci/prepare gcc slurm-dev
+	@.ci/prepare gcc slurm-dev ps
 	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN) --numprocesses 4" \
 	    $(MAKE) -C spank test
 

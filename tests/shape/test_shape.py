@@ -178,3 +178,11 @@ def test_the_agent_is_small() -> None:
 def test_nothing_was_overlooked() -> None:
     assert len(MODULES) > 20
     assert set(LAYERS) <= {layer_of(p) for p in MODULES}
+
+
+def test_parts_need_no_procps() -> None:
+    """A small machine lacks it, and `kill` with it. The plugin's tests install it (make spank)."""
+    places = [*(ROOT / "tests/parts").rglob("*.py"), *(ROOT / "tests/gpu").rglob("*.py")]
+    runs = re.compile(r"\[\s*\"(kill|pgrep|pkill|ps|top|free|uptime|w)\"")
+    wrong = [name_of(p) for p in places if "spank" not in p.parts and runs.search(p.read_text())]
+    assert wrong == []

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -76,7 +78,8 @@ def test_restored_after_the_process_is_gone(
 
 def _end(client: Client) -> None:
     """It is nobody's child any more."""
-    subprocess.run(["kill", "-KILL", str(client.process.pid)], check=False)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(client.process.pid, signal.SIGKILL)
 
 
 def test_the_disk_for_comparison(images: Path, table: Table) -> None:

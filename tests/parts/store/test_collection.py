@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -280,9 +281,10 @@ def test_an_export_needs_nothing_else(
         names = tar.getnames()
         assert names[-1].endswith("/1/manifest.json"), "the commit comes last"
         assert f"{ID.folder}/packs/0-2.pack" not in names
-        shutil.rmtree(store.base)
-        store.base.mkdir()
-        tar.extractall(store.base, filter="data")
+    shutil.rmtree(store.base)
+    store.base.mkdir()
+    # as docs/commands.md says; Python 3.11.2 of Debian 12 can't extract with a filter
+    subprocess.run(["tar", "-x", "-p", "-f", target, "-C", store.base], check=True)
     assert collection.verify(ID, 1) == []
     assert store.committed(ID) == [1]
     with pytest.raises(OperationFailed, match="can't be written"):

@@ -120,12 +120,12 @@ def verbs() -> set[str]:
     return set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())  # type: ignore[index]
 
 
-@pages
-def test_verbs_of_make_exist(page: Path) -> None:
-    if page.parent.name in ("spank", "gpu"):
-        pytest.skip("these have a Makefile of their own")
-    named = {verb for line in typed(page) for verb in re.findall(r"^make ([a-z]\S*)", line)}
-    assert named <= verbs()
+def test_verbs_of_make_exist() -> None:
+    """But for pages beside a Makefile of their own."""
+    theirs = [page for page in PAGES if (page.parent / "Makefile").exists() and page.parent != ROOT]
+    lines = [line for page in PAGES if page not in theirs for line in typed(page)]
+    named = {verb for line in lines for verb in re.findall(r"^make ([a-z]\S*)", line)}
+    assert {"demo", "test", "test-gpu"} <= named <= verbs()
 
 
 def test_make_help_names_every_verb() -> None:
@@ -154,3 +154,21 @@ def test_the_hint_installs_into_the_environment_of_the_program() -> None:
     told = extras.install("gpu", "cuda")
     assert told.endswith("/bin/pip install 'slurm-reclaim[gpu,cuda]'")
     assert Path(told.split()[0]).parent == Path(sys.prefix, "bin")
+
+
+def test_policy_page_has_the_floors_and_guards_of_the_code() -> None:
+    page = (ROOT / "docs/policy.md").read_text()
+    rows = re.findall(r"^\| `[\w-]+` \| .* \| ([^|]+) \| `idle\.(\w+)` \|$", page, re.MULTILINE)
+    units = {"MiB": 1 << 20, "KiB": 1 << 10, "": 1}
+    told = {}
+    for floor, setting in rows:
+        number, _, unit = floor.partition(" ")
+        told[setting] = float(number) * units[unit]
+    idle = Config().idle
+    names = [name for name in idle.__dataclass_fields__ if name.endswith("_floor")]
+    assert told == {name: float(getattr(idle, name)) for name in names}
+    guards = set(
+        re.findall(r'Guard\("([a-z-]+)"', SOURCES[ROOT / "slurm_reclaim/policy/guards.py"])
+    )
+    section = page.partition("## Before the warning")[2].partition("\n## ")[0]
+    assert guards == set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))

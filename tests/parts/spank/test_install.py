@@ -1,0 +1,38 @@
+"""`make install`: a plugin that lies where Slurm doesn't look is told of."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SPANK = Path(__file__).parents[3] / "spank"
+PROGRAMS = ("reclaim.so", "reclaim-init", "reclaim-relay", "reclaim-exec")
+
+
+@pytest.mark.parametrize(
+    ("beside", "destdir", "told"),
+    [(True, False, False), (False, False, True), (False, True, False)],
+)
+def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told: bool) -> None:
+    build, plugins = tmp_path / "build", tmp_path / "slurm"
+    for folder in (build, plugins):
+        folder.mkdir()
+    for name in PROGRAMS:
+        (build / name).touch()
+    if beside:
+        (plugins / "proctrack_cgroup.so").touch()
+    done = subprocess.run(
+        ["make", "-C", str(SPANK), "-o", "all", "install", f"BUILD={build}",
+         f"PLUGINDIR={plugins}", f"LIBEXECDIR={tmp_path}/libexec",
+         *([f"DESTDIR={tmp_path}/image"] if destdir else [])],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    top = f"{tmp_path}/image" if destdir else ""
+    assert Path(f"{top}{plugins}/reclaim.so").exists()
+    assert Path(f"{top}{tmp_path}/libexec/reclaim-init").exists()
+    assert ("none of Slurm's own plugins" in done.stderr) is told
+    assert (str(plugins) in done.stderr) is told
