@@ -2,6 +2,7 @@
 before the options:
 
 stops     its name is no text, and a child of its stops it as long as it is locked
+begins    begins with CUDA only when the file named by $BEGIN is there
 takes     takes $TAKES MiB of memory as soon as the job's limit is raised; 300 MiB on its card
 """
 
@@ -62,6 +63,11 @@ if behaviour == "stops":
     ctypes.CDLL(None).prctl(15, b"\x1b[31m\n\xff")  # PR_SET_NAME
     if os.fork() == 0:
         stop(os.getppid())
+elif behaviour == "begins":
+    with open(os.environ["OUT"], "a") as file:
+        file.write(f"1 {os.getpid()} {os.uname().nodename} - ok\n")
+    while not os.path.exists(os.environ["BEGIN"]):
+        time.sleep(0.01)
 elif behaviour == "takes":
     threading.Thread(target=take, args=(int(os.environ["TAKES"]),), daemon=True).start()
 if behaviour == "takes":  # in pieces: more than its host memory on the card
