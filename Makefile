@@ -14,21 +14,25 @@ AGAIN := --reruns 1
 	docs rpm clean
 
 help:
-	@echo 'make demo    the main job on a test cluster: hibernate and restore a Jupyter session'
-	@echo 'make test    lint, types, unit tests, parts, C tests, cluster tests (as root)'
-	@echo 'make check   lint, types, unit tests and parts: what needs no cluster'
-	@echo 'make bench   against plain criu, psutil and the rules of other products; scale'
+	@echo 'make demo      the main job on a test cluster: hibernate and restore a Jupyter session (as root)'
+	@echo 'make test      lint, types, unit tests, parts, C tests, cluster tests (as root)'
+	@echo 'make check     lint, types, unit tests and parts: what needs no cluster'
 	@echo 'make test-gpu  on a machine with an NVIDIA GPU: CUDA state saved and brought back (as root)'
-	@echo 'make ide     a remote IDE for real: code-server and a browser on a test cluster'
-	@echo 'make fmt lint types unit parts spank cluster race crash docs rpm clean'
+	@echo 'make crash     every step of a hibernation and a restore killed, failed or stopped (as root)'
+	@echo 'make race      the last second before a hibernation, two hundred times (as root)'
+	@echo 'make ide       a remote IDE for real: code-server and a browser on a test cluster (as root)'
+	@echo 'make bench     against plain criu, psutil and the rules of other products; scale'
+	@echo 'make clean     test clusters down and forgotten, what was built here removed'
+	@echo 'make venv fmt lint types unit parts spank cluster docs rpm: one step each'
 
 venv: $(BIN)/.complete
 
 # The stamp is newer than pyproject.toml once every dependency is in.
 $(BIN)/.complete: pyproject.toml
 	@.ci/prepare venv
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo 'Python packages into $(VENV), about a minute'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 fmt: venv

@@ -355,7 +355,3 @@ class NodeStore(Protocol):
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint."""
         ...
-
-    def verify(self, session: SessionId, restarts: int) -> Manifest:
-        """Re-read every byte and compare. IntegrityError."""
-        ...

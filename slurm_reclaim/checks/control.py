@@ -104,4 +104,8 @@ def _mode(status: Status) -> Check:
         return _FAMILY.warning(
             "mode", "off: nothing is hibernated by itself", 'set mode = "shadow" or "prod"'
         )
-    return _FAMILY.ok("mode", status.mode)
+    meant = {
+        "shadow": "only says what it would do; what owners ask for is done",
+        "prod": "warns and hibernates",
+    }
+    return _FAMILY.ok("mode", f"{status.mode}: {meant.get(status.mode, 'unknown here')}")

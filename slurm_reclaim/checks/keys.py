@@ -65,19 +65,24 @@ def everywhere(nodes: Sequence[NodeStatus], host: Host, store: Store, silent_aft
         return _NODES.unchecked(_NAME, "no agent has reported")
     ids = {n.name: frozenset(n.facts.store_keys) for n in heard}
     here = _here(host, store)
-    wanted = here or Counter(ids.values()).most_common(1)[0][0]
+    some = Counter(known for known in ids.values() if known)
+    wanted = here or (some.most_common(1)[0][0] if some else frozenset())
     wrong = sorted(name for name, known in ids.items() if known != wanted)
-    if not wrong and wanted:
-        return _NODES.ok(_NAME, f"{', '.join(sorted(wanted))} on {len(heard)} nodes")
-    where = "this host" if here else "most nodes"
+    copy = (
+        f"copy one {store.keys} to every compute node (root:root, 0600); agents see it by "
+        "themselves"
+    )
+    if not wanted:
+        return _NODES.failed(
+            _NAME, "no node has any", f"make the first with `reclaim key new`, then {copy}"
+        )
+    listed = ", ".join(sorted(wanted))
+    if not wrong:
+        return _NODES.ok(_NAME, f"{listed} on {len(heard)} node{'s' * (len(heard) > 1)}")
+    where = "this host has" if here else "most nodes have"
     said = "; ".join(f"{n} has {', '.join(sorted(ids[n])) or 'none'}" for n in wrong[:5])
     more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-    return _NODES.failed(
-        _NAME,
-        f"{where} has {', '.join(sorted(wanted)) or 'none'}; {said or 'so have all'}{more}",
-        f"copy one {store.keys} to every compute node (root:root, 0600); agents see it by "
-        "themselves",
-    )
+    return _NODES.failed(_NAME, f"{where} {listed}; {said}{more}", copy)
 
 
 def _here(host: Host, store: Store) -> frozenset[str]:

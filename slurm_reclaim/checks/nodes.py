@@ -9,7 +9,7 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.load import digest
 from slurm_reclaim.config.schema import Config
-from slurm_reclaim.model import driver
+from slurm_reclaim.model import driver, extras
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.status import NodeStatus
 
@@ -51,7 +51,7 @@ _CRIU_HINT = "run `reclaim check` as root on one of these nodes"
 _STORE_HINT = "mount the store there, root-only; run `reclaim check` as root on one of these nodes"
 
 
-_GPU_HINT = "docs/gpu.md; sessions without CUDA state are not touched by this"
+_GPU_HINT = "docs/gpu.md; sessions without a GPU are not touched by this"
 
 
 def fold(names: Iterable[str]) -> str:
@@ -95,8 +95,8 @@ def _every(
 
 
 def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
-    """Of nodes with GPUs; none where there is no such node. Sessions without CUDA state don't need
-    it, so it is no failure."""
+    """Of nodes with GPUs; none where there is no such node. Sessions without a GPU don't need it,
+    so it is no failure."""
     if not nodes:
         return []
     name = "CUDA checkpoints on GPU nodes"
@@ -111,7 +111,10 @@ def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
     if not said:
         return [_FAMILY.ok(name, f"{fold(n.name for n in nodes)}, driver {drivers[0]}")]
     what = "; ".join(f"{fold(names)}: {why}" for why, names in said.items())
-    return [_FAMILY.warning(name, what, _GPU_HINT)]
+    hint = _GPU_HINT
+    if any("installed" in why for why in said):
+        hint = f"{extras.install('gpu', 'cuda')} there; {hint}"
+    return [_FAMILY.warning(name, what, hint)]
 
 
 def _no_plugin(_: NodeFacts) -> str:

@@ -119,6 +119,19 @@ def _task(settings: Settings) -> Check:
     )
 
 
+def _devices(settings: Settings) -> Check:
+    """As slurmctld's host has it: every node should have the same cgroup.conf."""
+    value = settings.get("ConstrainDevices", "not shown")
+    if "gpu" not in settings.get("GresTypes", "").split(",") or value == "yes":
+        return _FAMILY.ok("ConstrainDevices", value)
+    return _FAMILY.warning(
+        "ConstrainDevices",
+        value,
+        "set ConstrainDevices=yes in cgroup.conf: where a job can open GPUs that it was not given, "
+        "its GPU state can't be saved (docs/gpu.md)",
+    )
+
+
 def _output(settings: Settings) -> Check:
     if settings.get("JobFileAppend") == "1":
         return _FAMILY.ok("JobFileAppend", "1: output files are appended to at a requeue")
@@ -208,7 +221,7 @@ def _accounting(settings: Settings) -> Check:
 
 
 _CHECKS: tuple[Callable[[Settings], Check], ...] = (
-    _version, _auth, _requeue, _proctrack, _task, _memory, _output, _kill_wait, _job_age,
+    _version, _auth, _requeue, _proctrack, _task, _devices, _memory, _output, _kill_wait, _job_age,
     _requeue_exit, _prolog, _container, _accounting,
 )  # fmt: skip
 

@@ -20,6 +20,8 @@ from slurm_reclaim.model.catalogue import (
     Shown,
     parse_checkpoint_ref,
 )
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.session import Session
 
 _HEADER = ("CHECKPOINT", "USER", "STATE", "CREATED", "SIZE", "ALONE", "PINNED", "EXPIRES", "KEPT")
 _WAIT = 20  # seconds that one question for an errand is held open
@@ -176,6 +178,27 @@ def expire(app: App, checkpoint: str) -> None:
     app.output.text(f"{checkpoint}: deleted, {phrases.size(errand.answer.freed)} freed")
 
 
+@command.command("abandon")
+@_checkpoint
+@click.option("--start-over", is_flag=True, help="Even if nothing is left of the session's work.")
+@json_option
+@pass_app
+def abandon(app: App, checkpoint: str, start_over: bool) -> None:
+    """Give up JOB/N, of which a lost node has the only copy (operators only).
+
+    For store.upload = "after". The session goes back to the newest checkpoint that the store has.
+    Should the node come back, its copy is uploaded; until the session is restored, it counts.
+    """
+    body = {"checkpoint": checkpoint, "start_over": start_over}
+    after = app.ask(lambda c: c.post("/v1/checkpoints/abandon", body, Session, timeout=300))
+    if app.output.json:
+        app.output.value({"job": after.job, "checkpoint": after.checkpoint})
+    elif after.checkpoint >= 0:
+        app.output.text(f"job {after.job} will be restored from checkpoint {after.checkpoint}")
+    else:
+        app.output.text(f"job {after.job} has no checkpoint: scontrol release starts it over")
+
+
 @command.command("export")
 @_checkpoint
 @click.argument("file", type=click.Path(path_type=Path))
@@ -188,15 +211,16 @@ def export(app: App, checkpoint: str, file: Path) -> None:
     <store>/<cluster> it is a checkpoint again.
     """
     from slurm_reclaim.adapters.store import export as archive
+    from slurm_reclaim.adapters.store.places import stocks_of
 
     if os.geteuid() != 0:
         raise NotPermitted("only root may export checkpoints: they hold the memory of a user")
     config = app.config()
-    root, keys = Path(config.store.path), Path(config.store.keys)
     ref = parse_checkpoint_ref(checkpoint)
-    id, restarts = archive.find(root, keys, ref, config.slurm.cluster)
-    who = f"export-{os.uname().nodename}-{os.getpid()}"
-    size = archive.export(archive.opened(root, keys, id.cluster), who, id, restarts, file)
+    cluster = parse_session_id(ref.session).cluster if ref.session else config.slurm.cluster
+    work = Path(config.agent.state) / "work"
+    stock, id, restarts = archive.find(stocks_of(config.store, cluster, work), ref)
+    size = archive.export(stock, id, restarts, file)
     if app.output.json:
         app.output.value({"checkpoint": f"{id}/{restarts}", "file": str(file), "bytes": size})
         return

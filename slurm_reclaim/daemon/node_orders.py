@@ -8,7 +8,8 @@ import time
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
-from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
+from slurm_reclaim.adapters.store.remote import AnyStore
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.daemon.node_store import NodeStoreOrders
@@ -32,13 +33,18 @@ LONGEST_WAIT = 30.0  # seconds
 
 class NodeOrders:
     def __init__(
-        self, sessions: NodeSessions, starts: NodeStarts, store: AnyStore, clock: Clock
+        self,
+        sessions: NodeSessions,
+        starts: NodeStarts,
+        store: AnyStore,
+        stock: Stock,
+        clock: Clock,
     ) -> None:
         self._sessions = sessions
         self._starts = starts
         self._store = store
         self._clock = clock
-        self._stored = NodeStoreOrders(sessions, directory_of(store), clock)
+        self._stored = NodeStoreOrders(sessions, stock, clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[int] = set()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from slurm_reclaim.adapters.store.collection import Collection
-from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.adapters.transport.wire import encode
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.errors import BadRequest, IntegrityError, OperationFailed, Refused
+from slurm_reclaim.errors import (
+    BadRequest,
+    IntegrityError,
+    OperationFailed,
+    Refused,
+    StoreUnavailable,
+)
 from slurm_reclaim.model.catalogue import StoreAnswer, StoreTask
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.order import Living, Order, Outcome, Result, Verb
@@ -29,16 +33,15 @@ class NodeStoreOrders:
     """In threads of its own: reading a checkpoint again takes long, and those of the loop are for
     dumps. One for looking and deleting, one for reading."""
 
-    def __init__(self, sessions: NodeSessions, store: DirectoryStore, clock: Clock) -> None:
+    def __init__(self, sessions: NodeSessions, stock: Stock, clock: Clock) -> None:
         self._sessions = sessions
         self._clock = clock
-        self._cluster = store.base.name
-        self._collection = Collection(store, f"{sessions.node}-{os.getpid()}")
+        self._stock = stock
         self._quick = ThreadPoolExecutor(1, "store")
         self._long = ThreadPoolExecutor(1, "verify")
 
     async def carry_out(self, order: Order) -> Result:
-        """Raises StoreUnavailable."""
+        """Raises nothing of the store's."""
         task = order.store or StoreTask()
         work: dict[Verb, Callable[[StoreTask], StoreAnswer]] = {
             Verb.CATALOGUE: self._catalogue,
@@ -54,6 +57,8 @@ class NodeStoreOrders:
                 self._refuse_living(task)
             answer = await loop.run_in_executor(thread, work[order.verb], task)
             _see_that_it_fits(answer)
+        except StoreUnavailable as error:
+            return self._result(order, Outcome.FAILED, error.message, StoreAnswer(away=True))
         except Refused as refusal:
             return self._result(order, Outcome.REFUSED, refusal.message)
         except (IntegrityError, OperationFailed) as error:
@@ -61,21 +66,21 @@ class NodeStoreOrders:
         return self._result(order, Outcome.DONE, order.reason, answer)
 
     def _catalogue(self, task: StoreTask) -> StoreAnswer:
-        sessions, after = self._collection.catalogue(task.after)
+        sessions, after = self._stock.catalogue(task.after)
         return StoreAnswer(sessions=tuple(sessions), after=after)
 
     def _parts(self, task: StoreTask) -> StoreAnswer:
         (restarts,) = task.restarts
-        return StoreAnswer(parts=tuple(self._collection.parts(self._id(task), restarts)))
+        return StoreAnswer(parts=tuple(self._stock.parts(self._id(task), restarts)))
 
     def _verify(self, task: StoreTask) -> StoreAnswer:
         (restarts,) = task.restarts
-        differs = self._collection.verify(self._id(task), restarts)
+        differs = self._stock.verify(self._id(task), restarts)
         more = [f"and {len(differs) - MOST_NAMES} more"] if len(differs) > MOST_NAMES else []
         return StoreAnswer(differs=(*differs[:MOST_NAMES], *more))
 
     def _expire(self, task: StoreTask) -> StoreAnswer:
-        freed = self._collection.expire(self._id(task), task.restarts, ended=task.ended)
+        freed = self._stock.expire(self._id(task), task.restarts, ended=task.ended)
         log.info("expired session=%s restarts=%s: %d bytes", task.session, task.restarts, freed)
         return StoreAnswer(freed=freed, deleted=task.restarts)
 
@@ -91,7 +96,7 @@ class NodeStoreOrders:
 
     def _id(self, task: StoreTask) -> SessionId:
         id = parse_session_id(task.session)
-        if id.cluster != self._cluster:
+        if id.cluster != self._stock.cluster:
             raise BadRequest(f"{task.session} is of another cluster")
         return id
 

@@ -1,9 +1,11 @@
-"""Uploads in the background: what they wait for, and what the controller is told of them."""
+"""Uploads in the background: what they wait for, and what the controller is told of them. Copies
+of what is deleted there go in the same way."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +44,8 @@ class NodeUploads:
                 if await loop.run_in_executor(self._thread, self._store.uploads.finish_all):
                     self._changed()
                 self._say("")
+                now = time.monotonic()
+                await loop.run_in_executor(self._thread, self._store.copies.drop_deleted, now)
             except (ReclaimError, OSError) as error:
                 self._say(str(error))
                 self._changed()

@@ -21,13 +21,10 @@ from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.cuda.driver import tools_missing
 from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
 from slurm_reclaim.adapters.gpu.watch import nvml
-from slurm_reclaim.adapters.store.bucket import Bucket
-from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
-from slurm_reclaim.adapters.store.options import read_options
+from slurm_reclaim.adapters.store.places import stock_of, store_of
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
 from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
-from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -110,32 +107,11 @@ def tell_plugin(config: Config, cluster: str) -> None:
     write_durably(state / "plugin.conf", text.encode())
 
 
-def directory_store(config: Config, cluster: str, work: Path, keys: KeyFile) -> DirectoryStore:
-    settings, place = config.store, Path(config.store.path)
-    seal = Seal(keys, place)
-    return DirectoryStore(place, cluster, work, seal, settings.min_free, encrypt=settings.encrypt)
+def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards) -> FactFinder:
+    def orders() -> bool:
+        return not isinstance(store, RemoteStore) or not store.remote_problem()
 
-
-def remote_store(config: Config, directory: DirectoryStore, work: Path) -> RemoteStore | None:
-    """The store with its remote place, where one is configured. Raises ConfigError,
-    StoreUnavailable; no word goes out yet."""
-    settings = config.store
-    if not settings.remote:
-        return None
-    try:
-        options = read_options(settings.remote_options)
-    except ValueError as error:
-        raise ConfigError([f"store.remote_options: {error}"]) from None
-    bucket = Bucket(settings.remote, options)
-    bucket.connect()
-    return RemoteStore(
-        directory,
-        bucket,
-        work,
-        before=settings.upload == "before",
-        timeout=settings.remote_timeout,
-        min_free=settings.min_free,
-    )
+    return FactFinder(config.agent.criu, store, keys, digest(config), orders, gpus.look)
 
 
 async def serve(settings: Settings) -> None:
@@ -143,21 +119,18 @@ async def serve(settings: Settings) -> None:
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
     keys = KeyFile(Path(config.store.keys))
-    directory = directory_store(config, cluster, state / "work", keys)
-    remote = await asyncio.to_thread(remote_store, config, directory, state / "work")
-    store: AnyStore = directory if remote is None else remote
+    store = await asyncio.to_thread(store_of, config.store, cluster, state / "work", keys)
+    remote = store if isinstance(store, RemoteStore) else None
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
     gpus = NodeCards(nvml(), partial(tools_missing, config.gpu.cuda_checkpoint))
     await asyncio.to_thread(gpus.look, AT_START)
-    facts = await asyncio.to_thread(
-        FactFinder, config.agent.criu, store, keys, digest(config), remote is None, gpus.look
-    )
+    facts = await asyncio.to_thread(fact_finder, config, store, keys, gpus)
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
-    orders = NodeOrders(sessions, starts, store, clock)
+    orders = NodeOrders(sessions, starts, store, stock_of(store, node), clock)
     plugin = PluginSocket(Path(config.agent.socket), starts.start, starts.attach, sessions.left)
     uploads = None if remote is None else NodeUploads(remote, sessions.changed.set)
     preflights = NodePreflights(settings, sessions, store, clock)

@@ -21,7 +21,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.status import NodeStatus, Status
 from slurm_reclaim.model.trace import Recorded
 from slurm_reclaim.model.upgrade import Forecast, Upgrade
-from slurm_reclaim.stages import observe, requests, start, stored
+from slurm_reclaim.stages import abandon, observe, requests, start, stored
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.origin import see_origin
 from slurm_reclaim.stages.upgrade import forecast
@@ -64,10 +64,11 @@ class Brake:
 
 @dataclass(frozen=True)
 class CheckpointWish:
-    """`checkpoint` as in parse_checkpoint_ref."""
+    """`checkpoint` as in parse_checkpoint_ref; `start_over` for `abandon`."""
 
     checkpoint: str
     reason: str = ""
+    start_over: bool = False
 
 
 class Routes:
@@ -171,7 +172,16 @@ class Routes:
             return await stored.verify(desk, ask.caller, wish.checkpoint)
         if verb == "expire":
             return await stored.expire_now(desk, ask.caller, wish.checkpoint)
+        if verb == "abandon":
+            return await self._abandon(ask, wish)
         raise BadRequest(f"there is no {verb!r} for checkpoints")
+
+    async def _abandon(self, ask: Ask, wish: CheckpointWish) -> Session:
+        after = await abandon.abandon(
+            self._desk, ask.caller, wish.checkpoint, start_over=wish.start_over
+        )
+        self._controller.wake([after.id])
+        return after
 
     async def errand(self, ask: Ask) -> Errand:
         wait = min(_number(ask, "wait", 0), LONGEST_WAIT)

@@ -21,7 +21,8 @@ class Pack:
 class StoredCheckpoint:
     """One committed checkpoint. `bytes` of its own files, without packs; `packs` it needs, by
     name; `created` Unix seconds; `problem`: why its manifest can't be read ("": it can), and then
-    nothing else is known of it, its packs neither."""
+    nothing else is known of it, its packs neither; `only`: the node that has, or may have, the only
+    copy of it ("": the store has it)."""
 
     restarts: int
     created: float = 0.0
@@ -31,13 +32,14 @@ class StoredCheckpoint:
     node: str = ""
     reason: str = ""
     problem: str = ""
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """All that lies in the store of one session. `checkpoints` oldest first; `packs` that are
-    there, named by a manifest or not; `leftovers`: what an interrupted hibernation or collection
-    left behind, by name, with its bytes."""
+    """All that lies in the store of one session. `checkpoints` oldest first, with those that are
+    still on their node only; `packs` that are there, named by a manifest or not; `leftovers`: what
+    an interrupted hibernation or collection left behind, by name, with its bytes."""
 
     session: str
     checkpoints: tuple[StoredCheckpoint, ...] = ()
@@ -57,11 +59,17 @@ class StoredSession:
         return max((checkpoint.restarts for checkpoint in self.checkpoints), default=-1)
 
     @property
+    def there(self) -> tuple[StoredCheckpoint, ...]:
+        """Those that the store has."""
+        return tuple(each for each in self.checkpoints if not each.only)
+
+    @property
     def needed(self) -> frozenset[int]:
         """What a session that lives may be restored from: its newest checkpoint, and where that
-        can't be read the newest that can."""
-        good = max((c.restarts for c in self.checkpoints if not c.problem), default=-1)
-        return frozenset({self.newest, good} - {-1})
+        can't be read, or may be lost with its node, the newest that can, and the store has."""
+        newest = max((c.restarts for c in self.there), default=-1)
+        good = max((c.restarts for c in self.there if not c.problem), default=-1)
+        return frozenset({self.newest, newest, good} - {-1})
 
     @property
     def stray(self) -> tuple[str, ...]:
@@ -70,10 +78,11 @@ class StoredSession:
         if any(each.problem for each in self.checkpoints):
             return ()
         named = {name for each in self.checkpoints for name in each.packs}
+        newest = max((each.restarts for each in self.there), default=-1)
         return tuple(
             pack.name
             for pack in self.packs
-            if pack.name not in named and is_older(pack.name, self.newest)
+            if pack.name not in named and is_older(pack.name, newest)
         )
 
     def alone(self, restarts: int) -> int:
@@ -120,7 +129,7 @@ class StoreTask:
 class StoreAnswer:
     """`sessions`: a page of the catalogue, with `after` for the next ("": it was the last);
     `parts` of a checkpoint; `differs`: what is not as it was written, by name; `freed` bytes;
-    `deleted` checkpoints."""
+    `deleted` checkpoints; `away`: the store did not answer, which says nothing of what it holds."""
 
     sessions: tuple[StoredSession, ...] = ()
     after: str = ""
@@ -128,6 +137,7 @@ class StoreAnswer:
     differs: tuple[str, ...] = ()
     freed: int = 0
     deleted: tuple[int, ...] = ()
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def _candidates(
         for checkpoint in session.checkpoints:
             restarts = checkpoint.restarts
             verdict = verdicts[session.session, restarts]
-            if verdict.expire or verdict.reason == PINNED:
+            if verdict.expire or verdict.reason == PINNED or checkpoint.only:
                 continue
             superseded = restarts not in session.needed and restarts != one.checkpoint
             if one.standing is Standing.ENDED and now - one.since >= rules.least:

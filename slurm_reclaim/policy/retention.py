@@ -71,11 +71,15 @@ def _by_itself(
     rules: Retention,
     now: float,
 ) -> Iterator[Verdict]:
-    numbers = sorted((each.restarts for each in session.checkpoints), reverse=True)
-    for rank, restarts in enumerate(numbers):
+    ranked = sorted(session.checkpoints, key=lambda each: each.restarts, reverse=True)
+    for rank, each in enumerate(ranked):
+        restarts = each.restarts
         keep = Verdict(session.session, restarts, False, "")
         if (session.session, restarts) in pinned:
             yield replace(keep, reason=quota.PINNED)
+        elif each.only:
+            # What is not in the store can't be deleted there, nor be missing.
+            yield replace(keep, reason=f"it is on {each.only} only until it is uploaded")
         elif known.standing in _KEPT:
             yield replace(keep, reason=_KEPT[known.standing])
         elif known.standing is Standing.UNKNOWN:
@@ -87,7 +91,7 @@ def _by_itself(
         elif rank < rules.per_session:
             yield replace(keep, reason=f"one of the {rules.per_session} newest of its session")
         else:
-            reason = f"checkpoint {numbers[0]} took its place"
+            reason = f"checkpoint {ranked[0].restarts} took its place"
             yield replace(keep, expire=True, reason=reason)
 
 

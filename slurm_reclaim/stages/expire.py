@@ -13,7 +13,13 @@ import secrets
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from slurm_reclaim.errors import AgentUnavailable, ReclaimError, Refused, RequeueFailed
+from slurm_reclaim.errors import (
+    AgentUnavailable,
+    ReclaimError,
+    Refused,
+    RequeueFailed,
+    StoreUnavailable,
+)
 from slurm_reclaim.model.catalogue import Announced, StoreAnswer, StoreTask
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.ids import SessionId, parse_session_id
@@ -61,10 +67,10 @@ async def cycle(desk: Desk) -> Plan | None:
 
 async def _safely(name: str, work: Awaitable[object]) -> None:
     """One session's trouble is that session's alone; a store that can't be reached is everyone's.
-    Raises AgentUnavailable."""
+    Raises AgentUnavailable, StoreUnavailable."""
     try:
         await work
-    except AgentUnavailable:
+    except (AgentUnavailable, StoreUnavailable):
         raise
     except ReclaimError as error:
         log.warning("retention session=%s: %s", name, error.message)
@@ -101,7 +107,8 @@ async def expire(desk: Desk, expiry: Expiry) -> StoreAnswer:
     task = StoreTask(expiry.session, expiry.restarts, ended=expiry.ended)
     result = await shelf.ask(desk, Verb.EXPIRE, task, expiry.reason)
     answer = result.store or StoreAnswer()
-    _note(desk, id, expiry, answer)
+    if expiry.restarts or answer.freed:
+        _note(desk, id, expiry, answer)
     desk.shelf.at = 0.0  # it is not as it was seen
     return answer
 

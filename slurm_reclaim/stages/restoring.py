@@ -28,7 +28,9 @@ async def step(desk: Desk, session: Session) -> None:
     if told is not None and told.living is Living.RESTORE_FAILED:
         # Also one in place: if Slurm has refused the requeue before, it says so again.
         await hold_again(desk, session, job, told.reason or "the restore failed")
-    elif job is not None and (job.restarts > session.restarts or not in_place(desk, session)):
+    elif job is not None and (
+        job.restarts > session.restarts or job.waiting or not in_place(desk, session)
+    ):
         await _by_slurm(desk, session, job, told)
     elif job is not None and job.finished:
         end(desk, session, f"the job ended before it was restored in place: {job.state}")
@@ -115,6 +117,11 @@ def _never_started(desk: Desk, session: Session) -> None:
     desk.settle(session.id, "restore", "forgotten by Slurm")
     desk.kept.pop(session.id, None)  # what the held job was given is forgotten, too
     reason = f"Slurm went back to before the job started on {session.node}"
+    if session.checkpoint == session.restarts:
+        # It was to be restored in place. The count goes on, so that the next life is another one.
+        session = desk.update(session.id, set_back=session.set_back + 1)
+        desk.apply(session.id, Fact.RESTORE_FAILED, reason, restarts=session.restarts + 1)
+        return
     desk.apply(session.id, Fact.RESTORE_FAILED, reason)
 
 

@@ -12,10 +12,11 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_reclaim.errors import AgentUnavailable, OperationFailed, Refused
+from slurm_reclaim.errors import AgentUnavailable, OperationFailed, Refused, StoreUnavailable
 from slurm_reclaim.model.catalogue import Errand, StoreAnswer, StoredSession, StoreTask
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.order import STORE_VERBS, Order, Outcome, Result, Verb
+from slurm_reclaim.stages import uploads
 
 if TYPE_CHECKING:
     from slurm_reclaim.stages.desk import Desk
@@ -48,13 +49,17 @@ def chosen(desk: Desk) -> str:
     """The agent that is asked: the least busy that has the store; the same one again where all are
     alike. Raises AgentUnavailable."""
     now, silent_after = desk.clock.now(), desk.settings.silent_after
-    found = [
-        (len(heard.report.sessions), name)
+    fresh = [
+        (len(heard.report.sessions), name, heard.report.facts)
         for name in desk.view.agents
         if (heard := desk.view.fresh(name, now, silent_after)) is not None
         and heard.report.facts.store_ok
-        and heard.report.facts.store_orders
     ]
+    found = [(count, name) for count, name, facts in fresh if facts.store_orders]
+    if fresh and not found and (remote := desk.settings.config.store.remote):
+        raise AgentUnavailable(
+            f"no agent can use {remote} now", hint="see on a node, as root: reclaim check"
+        )
     if not found:
         raise AgentUnavailable(
             "no agent that has the checkpoint store is heard of",
@@ -65,22 +70,25 @@ def chosen(desk: Desk) -> str:
 
 async def refresh(desk: Desk, age: float = 0.0) -> Shelf:
     """Look through the store, unless that was done within the last `age` seconds. Raises
-    AgentUnavailable, OperationFailed; the old catalogue stays then."""
+    AgentUnavailable, StoreUnavailable, OperationFailed; the old catalogue stays then."""
     shelf = desk.shelf
     asked = desk.clock.now()
     async with shelf.looking:
         if shelf.at >= asked - age:
             return shelf  # perhaps somebody else looked while we waited
         at, node, after = desk.clock.now(), chosen(desk), ""
-        found: dict[str, StoredSession] = {}
+        found: list[StoredSession] = []
+        # Before and after: what is uploaded between the two is in neither of them.
+        waits = uploads.waiting(desk)
         for _ in range(_MOST_PAGES):
             result = await ask(desk, Verb.CATALOGUE, StoreTask(after=after), "", node=node)
             answer = result.store or StoreAnswer()
-            found |= {session.session: session for session in answer.sessions}
+            found += answer.sessions
             after = answer.after
             if not after:
                 break
-        shelf.sessions, shelf.at, shelf.node = found, at, node
+        shelf.sessions = uploads.with_waiting(found, waits | uploads.waiting(desk))
+        shelf.at, shelf.node = at, node
         shelf.ahead = result.at - desk.clock.now()
     return shelf
 
@@ -89,7 +97,7 @@ async def ask(
     desk: Desk, verb: Verb, task: StoreTask, reason: str, *, node: str = "", limit: float = PATIENCE
 ) -> Result:
     """Have an agent do it, and wait. Raises AgentUnavailable where it falls silent or takes longer
-    than `limit` seconds, Refused and OperationFailed with its own words."""
+    than `limit` seconds, Refused, StoreUnavailable and OperationFailed with its own words."""
     node = node or chosen(desk)
     order = Order(secrets.token_hex(8), verb, "", 0, 0, reason, store=task)
     intent = 0
@@ -106,6 +114,8 @@ async def ask(
             desk.journal.settle(intent, "not answered")
     if result.outcome is Outcome.REFUSED:
         raise Refused(result.reason)
+    if result.store is not None and result.store.away:
+        raise StoreUnavailable(result.reason)
     if result.outcome is not Outcome.DONE:
         raise OperationFailed(result.reason)
     return result

@@ -110,7 +110,8 @@ def over_quota(desk: Desk, session: Session, memory: int) -> str:
     for each in desk.sessions.values():
         # Committed after the last look into the store.
         known = desk.shelf.sessions.get(str(each.id))
-        if each.checkpoint >= 0 and (known is None or known.newest < each.checkpoint):
+        there = () if known is None else known.there
+        if each.checkpoint >= 0 and all(c.restarts < each.checkpoint for c in there):
             total += each.checkpoint_bytes
             mine += each.checkpoint_bytes if each.id.uid == session.id.uid else 0
     return quota.refusal(rules, mine, total, memory, session.user)

@@ -5,9 +5,11 @@ FRESH is answered only where the job is positively another one; what is not know
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_reclaim.errors import BadRequest, Unavailable
 from slurm_reclaim.model.ids import parse_session_id
-from slurm_reclaim.model.job import JobDetail
+from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.model.session import Session
@@ -65,6 +67,8 @@ def _for_session(
     job = detail.job
     if not job.running or question.node not in job.nodes:
         return _wait(f"Slurm does not show the job running on {question.node} yet")
+    if session.state not in _AWAITED and job.restarts == session.restarts:
+        session, job = _started_anew(desk, session, job)
     if job.restarts > session.restarts and session.state not in _AWAITED:
         session = _caught_up(desk, session, question, job.restarts)
     if session.state not in _AWAITED:
@@ -102,6 +106,19 @@ def _for_session(
         session.checkpoint,
         session.accepted,
     )
+
+
+def _started_anew(desk: Desk, session: Session, job: Job) -> tuple[Session, Job]:
+    """A slurmctld that went back to before the job started may have started it again already,
+    under the number of the run that we know. Our count goes on."""
+    if not session.started or job.started <= session.started:
+        return session, job
+    reason = (
+        f"Slurm started run {job.restarts} of the job a second time: slurmctld had forgotten it"
+    )
+    desk.note(session.id, "slurm-set-back", reason)
+    session = desk.update(session.id, set_back=session.set_back + 1)
+    return session, replace(job, restarts=job.restarts + 1)
 
 
 def _caught_up(desk: Desk, session: Session, question: StartQuestion, restarts: int) -> Session:

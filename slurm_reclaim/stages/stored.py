@@ -17,6 +17,7 @@ from slurm_reclaim.errors import (
     NotPermitted,
     ReclaimError,
     Refused,
+    StoreUnavailable,
     WrongState,
 )
 from slurm_reclaim.model.caller import Caller
@@ -61,10 +62,10 @@ class Found:
 
 
 async def listing(desk: Desk, caller: Caller) -> Listing:
-    """Raises AgentUnavailable where nobody has ever looked; else what is known, with its age."""
+    """Raises Unavailable where nobody has ever looked; else what is known, with its age."""
     try:
         await shelf.refresh(desk, FRESH)
-    except AgentUnavailable:
+    except (AgentUnavailable, StoreUnavailable):
         if not desk.shelf.at:
             raise
     plan = await standing.planned(desk)
@@ -130,7 +131,7 @@ async def show(desk: Desk, caller: Caller, text: str) -> Shown:
         for each in _listed(desk, found.stored, plan, desk.journal.pins())
         if each.restarts == found.restarts
     )
-    if listed.problem:
+    if listed.problem or _only(found):
         return Shown(listed)
     task = StoreTask(found.stored.session, (found.restarts,))
     result = await shelf.ask(desk, Verb.PARTS, task, "")
@@ -161,6 +162,20 @@ async def _find(desk: Desk, caller: Caller, text: str) -> Found:
             hint=f"it has: {', '.join(map(str, numbers))}",
         )
     return Found(stored, restarts, uid)
+
+
+def _only(found: Found) -> str:
+    """The node that has the only copy; "" where the store has it."""
+    return next(c.only for c in found.stored.checkpoints if c.restarts == found.restarts)
+
+
+def _see_that_the_store_has_it(found: Found) -> None:
+    if node := _only(found):
+        raise Refused(
+            f"checkpoint {found.restarts} of {found.stored.session} is on {node} only until it is "
+            "uploaded",
+            hint="where that node is lost for good: reclaim checkpoints abandon",
+        )
 
 
 def _newest_session(desk: Desk, ref: CheckpointRef) -> StoredSession | None:
@@ -258,6 +273,7 @@ async def verify(desk: Desk, caller: Caller, text: str) -> Errand:
     if not await is_operator(desk, caller):
         raise NotPermitted("only root and Slurm operators may have checkpoints read again")
     found = await _find(desk, caller, text)
+    _see_that_the_store_has_it(found)
 
     async def work() -> StoreAnswer:
         task = StoreTask(found.stored.session, (found.restarts,))
@@ -272,6 +288,7 @@ async def expire_now(desk: Desk, caller: Caller, text: str) -> Errand:
     journal does not know is for operators. Raises Refused with what is in the way."""
     found = await _find(desk, caller, text)
     name, restarts = found.stored.session, found.restarts
+    _see_that_the_store_has_it(found)
     known = standing.known_of(desk, found.stored, {})
     if any((p.session, p.restarts) == (name, restarts) for p in desk.journal.pins()):
         raise Refused(

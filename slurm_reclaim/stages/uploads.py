@@ -5,12 +5,22 @@ What is not positively known to be uploaded is not (S4).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model.catalogue import StoredCheckpoint, StoredSession
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.order import Report
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.upload import Upload, UploadState
-from slurm_reclaim.stages.desk import Desk
+
+if TYPE_CHECKING:
+    from slurm_reclaim.stages.desk import Desk
+
+# (session as text, restart count) -> the node that has, or may have, the only copy.
+Waiting = dict[tuple[str, int], str]
 
 
 def take_uploads(desk: Desk, report: Report) -> tuple[Upload, ...]:
@@ -56,3 +66,32 @@ def only_node(desk: Desk, session: Session) -> str:
     uploads = heard.report.uploads or () if heard is not None else ()
     waits = Upload(str(session.id), session.checkpoint, UploadState.PENDING)
     return session.node if waits in uploads else ""
+
+
+def waiting(desk: Desk) -> Waiting:
+    """Checkpoints that the store may not have yet, by what their nodes said last, and by what is
+    known of living sessions where these are silent."""
+    found: Waiting = {}
+    for node, heard in desk.view.agents.items():
+        for told in heard.report.uploads or ():
+            if told.state is UploadState.PENDING:
+                found[told.session, told.restarts] = node
+    for session in desk.sessions.values():
+        if node := only_node(desk, session):
+            found[str(session.id), session.checkpoint] = node
+    return found
+
+
+def with_waiting(
+    stored: Iterable[StoredSession], waiting: Mapping[tuple[str, int], str]
+) -> dict[str, StoredSession]:
+    """By name, with the checkpoints that wait for their upload among those that are in the store.
+    What the store has does not wait, whatever was said before it was looked into. Pure."""
+    found = {session.session: session for session in stored}
+    for (name, restarts), node in waiting.items():
+        session = found.get(name, StoredSession(name))
+        if restarts not in (each.restarts for each in session.checkpoints):
+            more = StoredCheckpoint(restarts, node=node, only=node)
+            every = sorted((*session.checkpoints, more), key=lambda each: each.restarts)
+            found[name] = replace(session, checkpoints=tuple(every))
+    return found

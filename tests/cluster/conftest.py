@@ -219,9 +219,9 @@ def lab() -> Iterator[Lab]:
 # Files that take minutes, the longest first: of two labs side by side none is to be left with such
 # a one when the other has nothing more to do.
 LONGEST = (
-    "test_failures", "test_jupyter", "test_idle", "spank/test_signals", "test_main_job",
-    "test_retention", "test_fit", "test_remote", "spank/test_start", "test_forgery", "test_crash",
-    "test_hibernate", "spank/test_missing", "test_notices",
+    "test_gpu_session", "test_failures", "test_jupyter", "test_idle", "spank/test_signals",
+    "test_main_job", "test_retention", "test_fit", "test_remote", "spank/test_start",
+    "test_forgery", "test_crash", "test_hibernate", "spank/test_missing", "test_notices",
 )  # fmt: skip
 
 

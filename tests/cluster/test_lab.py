@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -194,6 +195,24 @@ def test_a_chroot_is_refused(tmp_path: Path) -> None:
         text=True,
     )
     assert "this is a chroot" in done.stderr
+
+
+def test_the_demo_in_a_chroot_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    """With a sentence, not a traceback, and at once."""
+    there, cache = tmp_path / "root", tmp_path / "cache"
+    there.mkdir()
+    done = subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-euc",
+         'mount --rbind / "$1"; exec chroot "$1" "$2"', "sh", there, PROGRAM.with_name("demo")],
+        env=os.environ | {"RECLAIM_LAB_CACHE": str(cache), "RECLAIM_DEMO_LAB": "chrooted"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "lab: this is a chroot" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (cache / "layers").exists()
 
 
 @pytest.mark.alone

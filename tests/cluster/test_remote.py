@@ -4,117 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.object_store import (
+    OPTIONS,
+    PATH,
+    ObjectStore,
+    after,
+    awake,
+    before,
+    is_whole_on,
+    marks,
+    s3,
+    start_on,
+)
 from tests.cluster.sessions import only
 
 pytestmark = pytest.mark.cluster
 
-NODES = ("n1", "n2")
-PATH = "/var/spool/slurm-reclaim"
-DROP_IN = "/etc/slurm-reclaim/conf.d/zz-remote.toml"
-OPTIONS = "/etc/slurm-reclaim/remote.json"
-PYTHON = "/opt/slurm-reclaim/bin/python"
-SECRETS = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "http://ctl:5555"}}
-
-
-class ObjectStore:
-    """moto on ctl; what it holds is in its memory."""
-
-    def __init__(self, lab) -> None:
-        self.lab = lab
-        start = (
-            "cd /; setsid /opt/moto/bin/moto_server -H 0.0.0.0 -p 5555 "
-            "> /var/log/moto.log 2>&1 < /dev/null & echo $!"
-        )
-        self.pid = lab.out("ctl", "sh", "-c", start)
-        lab.wait("the S3 server", lambda: lab.exec("ctl", "curl", "-sf", "http://ctl:5555/",
-                                                   check=False).returncode == 0, 90)  # fmt: skip
-        for path in ("checkpoints", "checkpoints/lab/.slurm-reclaim-store"):
-            lab.exec("ctl", "curl", "-sf", "-X", "PUT", f"http://ctl:5555/{path}", "-d", "")
-
-    def signal(self, name: str) -> None:
-        self.lab.exec("ctl", "kill", f"-{name}", self.pid)
-
-    def names(self) -> str:
-        return self.lab.out("ctl", "curl", "-sf", "http://ctl:5555/checkpoints?prefix=lab/")
-
-
-@pytest.fixture(scope="module")
-def s3(lab) -> Iterator[ObjectStore]:
-    one = ObjectStore(lab)
-    for node in NODES:
-        put(lab, node, OPTIONS, json.dumps(SECRETS))
-        lab.exec(node, "chmod", "0600", OPTIONS)
-        lab.exec(node, "install", "-d", "-m", "0700", PATH)
-        lab.exec(node, "touch", f"{PATH}/.slurm-reclaim-store")
-    yield one
-    one.signal("KILL")
-    for node in ("ctl", *NODES):
-        lab.exec(node, "rm", "-f", DROP_IN)
-    restart(lab)
-
-
-def put(lab, node: str, path: str, text: str) -> None:
-    lab.exec(node, "sh", "-c", f"umask 077; cat > {path}", stdin=text)
-
-
-def restart(lab) -> None:
-    lab.restart_daemon("ctl", "reclaimd")
-    for node in NODES:
-        lab.restart_daemon(node, "reclaim-agent")
-
-
-def configure(lab, upload: str) -> None:
-    text = (
-        f'[store]\npath = "{PATH}"\nremote = "s3://checkpoints/lab"\nupload = "{upload}"\n'
-        f'remote_options = "{OPTIONS}"\nremote_timeout = "20s"\n'
-    )
-    for node in ("ctl", *NODES):
-        put(lab, node, DROP_IN, text)
-        lab.exec(node, "chmod", "0644", DROP_IN)
-    restart(lab)
-
-
-@pytest.fixture(scope="module")
-def before(lab, s3) -> ObjectStore:
-    configure(lab, "before")
-    return s3
-
-
-@pytest.fixture(scope="module")
-def after(lab, s3) -> ObjectStore:
-    configure(lab, "after")
-    return s3
-
-
-@pytest.fixture
-def awake(s3) -> Iterator[None]:
-    yield
-    s3.signal("CONT")
-
-
-def start_on(lab, counter, node: str):
-    with only(lab, node):
-        job = counter(mib=20)
-    return job, job.seen()
-
-
-def is_whole_on(lab, job, was, node: str) -> None:
-    with only(lab, node):
-        job.reclaim("restore")
-        job.wait_for("RUNNING")
-    now = job.counts_on()
-    assert (now.pid, now.node, now.memory) == (was.pid, node, True)
-    assert now.count > was.count
-    assert job.output().count("started") == 1
-
-
-def marks(lab, node: str, job) -> list[str]:
-    words = f"cat {PATH}/*/{job.job}.*/*/remote 2>/dev/null; true"
-    return lab.out(node, "sh", "-c", words).split()
+__all__ = ["after", "awake", "before", "s3"]  # fixtures
 
 
 def test_sent_before_the_commit_and_restored_on_another_node(lab, before, counter):
@@ -188,10 +97,14 @@ def is_saved(job) -> bool:
 
 
 def hang_after_reserve(lab, s3: ObjectStore, job) -> None:
-    """Order it, and stop the server when the node has committed and sends."""
-    job.reclaim("hibernate", "--no-wait")
+    """Order it, and stop the server when the node has committed and sends. A server that has just
+    been stopped may need a moment before it answers in time."""
     watch = f"while ! grep -qs sending {PATH}/*/{job.job}.*/*/remote; do sleep 0.002; done"
-    lab.exec("n1", "timeout", "60", "sh", "-c", watch)
+    for _ in range(6):
+        job.reclaim("hibernate", "--no-wait", check=False)
+        done = lab.exec("n1", "timeout", "10", "sh", "-c", watch, check=False)
+        if done.returncode == 0:
+            break
     s3.signal("STOP")
     assert marks(lab, "n1", job) in (["sending"], []), "it was too fast for this test"
 

@@ -12,11 +12,20 @@ Event = Callable[[Rig, Ticker], str]
 """Gives "ended" where it ends the session by itself, else ""."""
 
 
+# A slurmctld that has forgotten a start makes another one while slurmd still ends the first, and
+# drains the node for it. No job of ours is needed for that.
+OF_SLURM = "Duplicate jobid"
+
+
 def check_node(rig: Rig, node: str, patience: float = 60.0) -> None:
-    """It was not drained, and where it is down it comes back."""
+    """It was not drained for anything of ours, and where it is down it comes back."""
     deadline = time.monotonic() + patience
     while True:
         state = rig.sh("ctl", f"sinfo -h -n {node} -p of-{node} -o %T", check=False)
+        if "drain" in state and OF_SLURM in rig.sh("ctl", f"sinfo -h -R -n {node} -o %E"):
+            rig.sh("ctl", f"scontrol update NodeName={node} State=RESUME", check=False)
+            time.sleep(1)
+            continue
         if state and "drain" not in state and "down" not in state:
             return
         if "drain" in state or time.monotonic() > deadline:

@@ -64,10 +64,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`status` is the exit code, negative for a signal."""
+    """`status` is the exit code, negative for a signal; `late`: it was killed for its time."""
 
     status: int
     output: str
+    late: bool = False
 
     @property
     def ok(self) -> bool:
@@ -102,9 +103,15 @@ def start(
 
 
 def finish(running: sh.RunningCommand, timeout: float) -> Finished:
-    """Wait; after `timeout` seconds the command is killed and `status` is -9. By a timer of our
-    own, since those of sh make it look for the end every 0.1 s only."""
-    timer = threading.Timer(timeout, running.kill)
+    """Wait; after `timeout` seconds the command is killed. By a timer of our own, since those of sh
+    make it look for the end every 0.1 s only."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        running.kill()
+
+    timer = threading.Timer(timeout, end)
     timer.daemon = True
     timer.start()
     try:
@@ -112,7 +119,8 @@ def finish(running: sh.RunningCommand, timeout: float) -> Finished:
     finally:
         timer.cancel()
     said = running.stdout or running.stderr or b""
-    return Finished(int(running.exit_code or 0), said.decode(errors="replace"))
+    status = int(running.exit_code or 0)
+    return Finished(status, said.decode(errors="replace"), status != 0 and late.is_set())
 
 
 def run(

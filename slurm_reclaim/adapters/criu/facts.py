@@ -107,11 +107,11 @@ class FactFinder:
         store: NodeStore,
         keys: KeyFile,
         config_digest: str,
-        store_orders: bool = True,
+        store_orders: Callable[[], bool] = lambda: True,
         gpus: Callable[[], NodeGpus] = NodeGpus,
     ) -> None:
-        """`store_orders`: whether what lies here is all of the store, so that orders about it
-        can be carried out. `gpus`: what GPUs the node has; it must not take long."""
+        """`store_orders`: whether orders about the store can be carried out here now. `gpus`: what
+        GPUs the node has; it must not take long."""
         self._criu = criu
         self._store = store
         self._keys = keys
@@ -150,7 +150,7 @@ class FactFinder:
             version=__version__,
             config_digest=self._config_digest,
             memory_total=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            store_orders=self._store_orders,
+            store_orders=self._store_orders(),
             gpus=gpus.cards,
             gpu_driver=gpus.driver,
             gpu_problem=gpus.problem,

@@ -198,8 +198,10 @@ class SessionTree:
             self._note_worker(0)
 
     def _why(self, what: str, done: command.Finished, log: Path) -> str:
-        if done.status == -signal.SIGKILL:
+        if done.late:
             return f"CRIU {what} took too long and was stopped"
+        if done.status == -signal.SIGKILL:
+            return f"CRIU {what} was killed, not by us (the kernel, for want of memory?)"
         reason = command.complaints(log) or done.output.strip()[-300:] or f"status {done.status}"
         return f"CRIU {what} failed: {reason}"
 

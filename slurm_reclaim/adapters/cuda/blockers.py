@@ -25,7 +25,12 @@ def of_holder(holder: Holder, why_none: str) -> Iterator[Blocker]:
     if GDR in holder.devices:
         yield Blocker("gdrdrv", f"{process} has {GDR} open", "end what uses GPUDirect RDMA")
     if why_none:
-        if holder.gpu:
+        if holder.gpu and holder.nvml and not holder.libcuda:
+            what = f"{process} has {min(holder.gpu)} open through NVML"
+            yield Blocker(
+                "gpu-nvml", what, "end it: a GPU dashboard or monitor, such as nvidia-smi"
+            )
+        elif holder.gpu:
             what = f"{process} has {min(holder.gpu)} open and no CUDA state ({why_none})"
             yield Blocker("gpu-fork", what, f"its parent's, often a data loader's: {_SPAWN}")
         return
@@ -51,7 +56,7 @@ def of_peers(holders: Sequence[Holder]) -> Iterator[Blocker]:
     hint = "what processes share on GPUs can't be saved; end all but one"
     for holder in holders:
         if holder.shared:
-            what = f"{holder.process} shares GPU memory with others ({holder.shared[0]})"
+            what = f"{holder.process} shares GPU memory with others ({holder.shared})"
             yield Blocker("gpu-peers", what, hint)
         elif len(holders) > 1 and holder.environment.get("WORLD_SIZE", "1") not in ("", "1"):
             what = f"{holder.process} is one of WORLD_SIZE={holder.environment['WORLD_SIZE']}"

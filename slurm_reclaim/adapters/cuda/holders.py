@@ -4,14 +4,16 @@ libraries, and a few words of its environment. Whether there is CUDA state only 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, kernel_text
+from slurm_reclaim.model.printable import line
 
 # What the driver closes at a checkpoint and opens again at the restore; no other file of NVIDIA's.
 DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)$")
 GDR = "/dev/gdrdrv"
+_NVML = re.compile(r"/libnvidia-ml\.so(\.[\d.]+)?$")
 _LIBCUDA = re.compile(r"/libcuda\.so(\.[\d.]+)?$")
 # What is built with the CUDA toolkit, and not by hand on the driver's API alone.
 _FRAMEWORK = re.compile(
@@ -33,15 +35,18 @@ _ENVIRONMENT = frozenset(
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A process with a GPU's device file open, or with the driver's library mapped. `devices`
-    device files that it has open or mapped; `environment` what of it may matter here."""
+    device files that it has open or mapped; `framework`, `tool` and `shared` are one mapped file
+    of each kind, "" where there is none; `environment` what of it may matter here. Names are as
+    they can be shown."""
 
     process: Process
     devices: frozenset[str] = frozenset()
     libcuda: bool = False
+    nvml: bool = False
     framework: str = ""
     tool: str = ""
     probed: bool = False
-    shared: tuple[str, ...] = ()
+    shared: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -73,12 +78,17 @@ def look(process: Process) -> Holder:
         process,
         devices,
         libcuda,
-        framework=next((p for p in sorted(mapped) if _FRAMEWORK.search(p)), ""),
-        tool=next((p for p in sorted(mapped) if _TOOL.search(p)), ""),
+        nvml=any(_NVML.search(path) for path in mapped),
+        framework=_first(_FRAMEWORK.search, mapped),
+        tool=_first(_TOOL.search, mapped),
         probed=probed,
-        shared=tuple(sorted(p for p in mapped if _SHARED.match(p))),
+        shared=_first(_SHARED.match, mapped),
         environment=_environment(process.pid),
     )
+
+
+def _first(matches: Callable[[str], object], paths: Iterable[str]) -> str:
+    return line(next((path for path in sorted(paths) if matches(path)), ""))
 
 
 def _mapped(pid: int) -> tuple[set[str], bool]:
@@ -105,4 +115,4 @@ def _environment(pid: int) -> dict[str, str]:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return {}
     pairs = (word.partition("=") for word in text.split("\0"))
-    return {name: value for name, _, value in pairs if name in _ENVIRONMENT}
+    return {name: line(value) for name, _, value in pairs if name in _ENVIRONMENT}

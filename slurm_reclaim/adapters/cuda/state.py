@@ -25,6 +25,7 @@ from slurm_reclaim.adapters.gpu.watch import NvmlWatch, nvml
 from slurm_reclaim.adapters.proc.tree import Process
 from slurm_reclaim.config.schema import Gpu
 from slurm_reclaim.errors import DumpFailed, GpuNotGivenBack, GpuUnavailable, RestoreFailed
+from slurm_reclaim.model import extras
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.checkpoint import GpuNeeds
 from slurm_reclaim.model.node_session import NodeSession
@@ -284,6 +285,6 @@ class CudaState:
 
 def _no_way(error: NoWay) -> Blocker:
     if error.missing:
-        hint = "install the Python package cuda-bindings for the agent, or cuda-checkpoint"
+        hint = f"on its node: {extras.install('cuda')}, or install cuda-checkpoint"
         return Blocker("gpu-tools", error.message, hint)
     return Blocker("gpu-driver", error.message, "see `reclaim check` on its node")

@@ -11,15 +11,16 @@ import importlib
 import logging
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurm_reclaim.adapters.store.answers import Held, held, no_bucket, said
 from slurm_reclaim.adapters.store.checksums import PART, Local
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
+from slurm_reclaim.model import extras
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +38,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
 # After a question that nobody answered, the next within this time are not asked.
 _QUIET = 5.0
 _AT_ONCE = 2
-_NO_SUCH_BUCKET = ("nosuchbucket", "specified bucket does not exist", "bucket not found")
+_DETAILS = {"detail": True, "withdirs": False}
+_CLOCK = ".clock-"
 _SKEWED = ("requesttimetooskewed", "too large", "skewed")
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What the server says of an object: `size` in bytes, `checksum` as the server names it (""
-    where it names none), `at` Unix seconds of the last change (0 where it does not say)."""
-
-    size: int
-    checksum: str = ""
-    at: float = 0.0
 
 
 class Denied(StoreUnavailable):
@@ -88,10 +80,10 @@ class Bucket:
         except ImportError as error:
             raise StoreUnavailable(
                 f"{self.url} needs {library}: {error}",
-                hint=f"pip install slurm-reclaim[{_EXTRAS[self._scheme]}]",
+                hint=extras.install(_EXTRAS[self._scheme]),
             ) from error
         except Exception as error:  # whatever a library thinks of its options
-            raise StoreUnavailable(f"{self.url}: {_said(error)}") from error
+            raise StoreUnavailable(f"{self.url}: {said(error)}") from error
         if library == "s3fs":
             fs.retries = 1
         self._fs = fs
@@ -107,21 +99,51 @@ class Bucket:
             info = self._ask(f"look at {key}", patience, "info", self._path(key))
         except FileNotFoundError:
             return None
-        return None if info.get("type") == "directory" else _held(info)
+        return None if info.get("type") == "directory" else held(info)
 
     def list(self, prefix: str, patience: float = LOOK) -> dict[str, Held]:
         """Every object whose key begins with `prefix`, which may end within a name."""
-        folder, _, begin = prefix.rpartition("/")
-        at = self._path(folder)
+        at, begin = self._folder(prefix)
         try:
-            found = self._ask(
-                f"list {prefix}", patience, "find", at, prefix=begin, detail=True, withdirs=False
-            )
+            found = self._ask(f"list {prefix}", patience, "find", at, prefix=begin, **_DETAILS)
         except FileNotFoundError:
             return {}
+        return self._keys(found, prefix)
+
+    def look_through(self, prefix: str, deadline: float) -> dict[str, Held]:
+        """The same where nobody's job waits for it: tried again, and all of it or an error."""
+        at, begin = self._folder(prefix)
+
+        def once() -> dict[str, Held]:
+            found = self._call("find", at, prefix=begin, timeout=_left(deadline), **_DETAILS)
+            return self._keys(found, prefix)
+
+        try:
+            return self._again(f"list {prefix}", once, deadline)
+        except FileNotFoundError:
+            return {}
+
+    def folders(self, deadline: float) -> tuple[str, ...]:
+        """Names at the top that have something below them."""
+
+        def once() -> tuple[str, ...]:
+            found = self._call("ls", self._root, detail=True, timeout=_left(deadline))
+            folders = (info["name"] for info in found if info.get("type") == "directory")
+            return tuple(sorted(name.rstrip("/").rpartition("/")[2] for name in folders))
+
+        try:
+            return self._again("list what is there", once, deadline)
+        except FileNotFoundError:
+            return ()
+
+    def _folder(self, prefix: str) -> tuple[str, str]:
+        folder, _, begin = prefix.rpartition("/")
+        return self._path(folder), begin
+
+    def _keys(self, found: dict[str, Any], prefix: str) -> dict[str, Held]:
         cut = len(self._root) + 1
         return {
-            path[cut:]: _held(info)
+            path[cut:]: held(info)
             for path, info in found.items()
             if path[cut:].startswith(prefix) and info.get("type") != "directory"
         }
@@ -141,7 +163,7 @@ class Bucket:
             answer = self._call(method, *args, timeout=patience, **more)
         except FileNotFoundError as error:
             self._quiet_until = 0.0
-            if _no_bucket(error):
+            if no_bucket(error):
                 raise self._failure(what, error) from error
             raise
         except Exception as error:
@@ -159,23 +181,23 @@ class Bucket:
 
     def _failure(self, what: str, error: BaseException) -> StoreUnavailable:
         """The sentence for people: what they have to look at."""
-        said = _said(error)
-        low = said.lower()
-        if _no_bucket(error):
+        words = said(error)
+        low = words.lower()
+        if no_bucket(error):
             return Denied(f"{self.url}: there is no such bucket", hint="is store.remote right?")
         if any(word in low for word in _SKEWED) and "time" in low:
             return Denied(
-                f"{self.url}: the clocks differ too much ({said})",
+                f"{self.url}: the clocks differ too much ({words})",
                 hint="set the node's clock; chrony or ntpd should run",
             )
         if isinstance(error, PermissionError):
             return Denied(
-                f"{self.url}: refused (403) to {what}: {said}",
+                f"{self.url}: refused (403) to {what}: {words}",
                 hint="see the keys in store.remote_options and what the bucket's policy allows",
             )
         if isinstance(error, (TimeoutError, _timeout())):
             return StoreUnavailable(f"{self.url} did not answer in time ({what})")
-        return StoreUnavailable(f"{self.url}: could not {what}: {said}")
+        return StoreUnavailable(f"{self.url}: could not {what}: {words}")
 
     # -- transfers ----------------------------------------------------------------------------
 
@@ -197,30 +219,25 @@ class Bucket:
                 # The answer may be lost and the object there.
                 if isinstance(error, PermissionError) or not self._holds(key, local, deadline):
                     raise
-                log.info("%s: %s arrived, though: %s", self.url, key, _said(error))
+                log.info("%s: %s arrived, though: %s", self.url, key, said(error))
                 return
             if not self._holds(key, local, deadline):
                 raise OSError(f"what it holds of {key} is not what was sent")
 
         self._again(f"store {key}", once, deadline)
 
-    def compare(self, key: str, path: Path, deadline: float) -> bool:
-        """Whether the object there has the bytes of this file."""
-        local = Local(path)
-        return self._again(f"compare {key}", lambda: self._holds(key, local, deadline), deadline)
-
     def _holds(self, key: str, local: Local, deadline: float) -> bool:
         """By a checksum of the server's, where it names one that we know; else by reading."""
         try:
-            info = self._call("info", self._path(key), timeout=min(_REQUEST, _left(deadline)))
+            there = self._info(key, deadline)
         except FileNotFoundError as error:
-            if _no_bucket(error):
+            if no_bucket(error):
                 raise
             return False
-        held = _held(info)
-        if held.size != local.size:
+        if there.size != local.size:
             return False
-        return held.checksum == local.checksum(held.checksum) or self._same(key, local, deadline)
+        same = there.checksum == local.checksum(there.checksum)
+        return same or self._same(key, local, deadline)
 
     def _same(self, key: str, local: Local, deadline: float) -> bool:
         """Read it back. Some servers' checksums say nothing (encryption with keys of theirs)."""
@@ -259,6 +276,51 @@ class Bucket:
         except FileNotFoundError:
             raise IntegrityError(f"{self.url}/{key} is missing") from None
 
+    def take(self, key: str, size: int, deadline: float) -> bytes:
+        """A small object of `size` bytes, tried again. FileNotFoundError where there is none."""
+
+        def once() -> bytes:
+            timeout = min(_REQUEST, _left(deadline))
+            data = bytes(self._call("cat_file", self._path(key), timeout=timeout))
+            if len(data) != size:
+                raise OSError(f"{key} has {len(data)} bytes instead of {size}")
+            return data
+
+        return self._again(f"read {key}", once, deadline)
+
+    def write(self, key: str, data: bytes, deadline: float) -> None:
+        """A small object, as far as the server's answer can be believed."""
+
+        def once() -> None:
+            timeout = min(_REQUEST, _left(deadline))
+            self._call("pipe_file", self._path(key), data, timeout=timeout)
+
+        self._again(f"write {key}", once, deadline)
+
+    def now(self, deadline: float) -> float:
+        """Unix seconds by the server's clock, which dates what it holds; ours where it does not
+        say."""
+        key = f"{_CLOCK}{os.uname().nodename}-{secrets.token_hex(4)}"
+        self.write(key, b"", deadline)
+        try:
+            there = self._again(f"look at {key}", lambda: self._info(key, deadline), deadline)
+        except FileNotFoundError:
+            raise StoreUnavailable(f"{self.url} does not show what it took ({key})") from None
+        self.remove(key, deadline)
+        return there.at or time.time()
+
+    def there(self, key: str, deadline: float) -> bool:
+        """As `exists`, tried again."""
+        try:
+            self._again(f"look at {key}", lambda: self._info(key, deadline), deadline)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _info(self, key: str, deadline: float) -> Held:
+        timeout = min(_REQUEST, _left(deadline))
+        return held(self._call("info", self._path(key), timeout=timeout))
+
     def remove(self, key: str, deadline: float) -> None:
         """Also where there is none."""
 
@@ -266,7 +328,7 @@ class Bucket:
             try:
                 self._call("rm_file", self._path(key), timeout=min(_REQUEST, _left(deadline)))
             except FileNotFoundError as error:
-                if _no_bucket(error):
+                if no_bucket(error):
                     raise
 
         self._again(f"remove {key}", once, deadline)
@@ -277,7 +339,7 @@ class Bucket:
             try:
                 return once()
             except FileNotFoundError as error:
-                if not _no_bucket(error):
+                if not no_bucket(error):
                     raise
                 raise self._failure(what, error) from error
             except StoreUnavailable:
@@ -293,32 +355,12 @@ class Bucket:
         raise AssertionError("unreachable")
 
 
-def _held(info: dict[str, Any]) -> Held:
-    checksum = info.get("md5Hash") or str(info.get("ETag", "")).strip('"')
-    changed = info.get("LastModified") or info.get("mtime")
-    at = changed.timestamp() if isinstance(changed, datetime) else 0.0
-    return Held(int(info.get("size") or 0), str(checksum), at)
-
-
 def _left(deadline: float) -> float:
     """Seconds; TimeoutError where there are none."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the time allowed is over")
     return left
-
-
-def _said(error: BaseException) -> str:
-    """What an error says, with what it was made from where that says more."""
-    cause = error.__cause__
-    code = getattr(cause, "response", {}).get("Error", {}).get("Code", "") if cause else ""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"{text} ({code})" if code and code not in text and not code.isdigit() else text[:500]
-
-
-def _no_bucket(error: BaseException) -> bool:
-    low = _said(error).lower()
-    return isinstance(error, FileNotFoundError) and any(word in low for word in _NO_SUCH_BUCKET)
 
 
 def _timeout() -> type[BaseException]:

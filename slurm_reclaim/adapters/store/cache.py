@@ -61,18 +61,22 @@ class Cache:
                 if not self._short(need):
                     return
                 with suppress(ReclaimError, OSError):
-                    if self._evict(session, restarts):
+                    if self.forget(session, restarts):
                         log.info("made room: the copy of %s/%s is gone", session, restarts)
 
     def _short(self, need: int) -> bool:
         return self._local.check() < need
 
-    def _evict(self, session: SessionId, restarts: int) -> bool:
+    def forget(self, session: SessionId, restarts: int) -> bool:
+        """Delete a copy of what is at the remote place, unless it is in use; whether it is gone.
+        Raises StoreUnavailable, IntegrityError, OSError."""
         lock = self.lock(session)
         if not lock.acquire(blocking=False):
             return False
         try:
             folder = self._local.checkpoint_dir(session, restarts)
+            if not folder.exists():
+                return False
             if self._used(session) or marks.read(folder) not in marks.ELSEWHERE:
                 return False
             self.drop(session, restarts)

@@ -16,11 +16,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from collections.abc import Collection as Some
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
 from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory, is_number, read_part
 from slurm_reclaim.adapters.store.publish import REPLACED, STAGING
+from slurm_reclaim.adapters.store.stock import Source
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
     Pack,
@@ -48,6 +50,17 @@ class Collection:
         """`who` is this process, unlike any other that may use the store."""
         self._store = store
         self._who = who.replace("/", "_")
+        self.cluster = store.base.name
+
+    def ready(self) -> None:
+        """See that it is a store and answers."""
+        self._store.check()
+
+    def of_job(self, job_id: int) -> dict[SessionId, list[int]]:
+        """Sessions of this job that have checkpoints, with their restart counts."""
+        ids = [id for id in session_ids(self._store.base) if id.job_id == job_id]
+        found = {id: self._store.committed(id) for id in ids}
+        return {id: numbers for id, numbers in found.items() if numbers}
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -58,7 +71,7 @@ class Collection:
         found: list[StoredSession] = []
         count, last = 0, after
         for name in sorted(_names(self._store.base)):
-            id = _session_id(self._store.base.name, name)
+            id = session_id(self._store.base.name, name)
             if id is None or name <= after:
                 continue
             if count >= most:
@@ -144,6 +157,24 @@ class Collection:
 
     def _pack(self, id: SessionId, manifest: Manifest, part: Part) -> None:
         self._store.check_pack(id, manifest.contents, part)
+
+    @contextmanager
+    def source(self, id: SessionId, restarts: int) -> Iterator[Source]:
+        """All of a checkpoint, for as long as one is inside. Raises IntegrityError."""
+        with self.reading(id):
+            manifest = self._store.read(id, restarts)
+            sealed = (self._store.checkpoint_dir(id, restarts) / MANIFEST).read_bytes()
+            yield Source(manifest, sealed, partial(self._at_hand, id, manifest))
+
+    @contextmanager
+    def _at_hand(self, id: SessionId, manifest: Manifest, part: Part) -> Iterator[Path]:
+        if part in manifest.packs:
+            # Its digest is that of its table, which holds those of all that is in it.
+            if problem := difference(lambda: self._pack(id, manifest, part)):
+                raise IntegrityError(problem)
+            yield self._store.session_dir(id) / PACKS / part.path
+        else:
+            yield self._store.checkpoint_dir(id, manifest.restarts) / part.path
 
     @contextmanager
     def reading(self, id: SessionId) -> Iterator[None]:
@@ -294,11 +325,11 @@ def _names(folder: Path) -> list[str]:
 
 def session_ids(base: Path) -> list[SessionId]:
     """Sessions that have a folder below `<store>/<cluster>`."""
-    ids = (_session_id(base.name, name) for name in sorted(_names(base)))
+    ids = (session_id(base.name, name) for name in sorted(_names(base)))
     return [id for id in ids if id is not None]
 
 
-def _session_id(cluster: str, name: str) -> SessionId | None:
+def session_id(cluster: str, name: str) -> SessionId | None:
     parts = name.split(".")
     if len(parts) != 3 or not all(part.isdigit() and part.isascii() for part in parts):
         return None

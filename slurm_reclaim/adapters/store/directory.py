@@ -275,16 +275,20 @@ class DirectoryStore:
             sealed = read_private(path, _MOST_MANIFEST)
         except FileNotFoundError:
             raise IntegrityError(f"there is no committed checkpoint {path.parent}") from None
+        return self.believed(sealed, session, restarts, str(path))
+
+    def believed(self, sealed: bytes, session: SessionId, restarts: int, where: str) -> Manifest:
+        """What a sealed manifest says, which was found at `where`. Raises IntegrityError."""
         raw = self._seal.open(sealed, _place(session, restarts))
         try:
             manifest = msgspec.json.decode(raw, type=Manifest)
         except msgspec.MsgspecError as error:
-            raise IntegrityError(f"{path}: {error}") from error
+            raise IntegrityError(f"{where}: {error}") from error
         if manifest.version != MANIFEST_VERSION:
-            raise IntegrityError(f"{path}: manifest version {manifest.version} is not known")
+            raise IntegrityError(f"{where}: manifest version {manifest.version} is not known")
         if manifest.session != str(session) or manifest.restarts != restarts:
             raise IntegrityError(
-                f"{path} describes {manifest.session}, restart {manifest.restarts}"
+                f"{where} describes {manifest.session}, restart {manifest.restarts}"
             )
         return manifest
 
@@ -352,11 +356,14 @@ class DirectoryStore:
                     reader.close()
         return manifest
 
-    def check_pack(self, session: SessionId, contents: Contents, pack: Part) -> None:
-        """Re-read all of one pack that a checkpoint of these contents needs. IntegrityError,
-        OSError."""
+    def check_pack(
+        self, session: SessionId, contents: Contents, pack: Part, folder: Path | None = None
+    ) -> None:
+        """Re-read all of one pack that a checkpoint of these contents needs, where `folder` is
+        given there. IntegrityError, OSError."""
         key = self._secrets(session, contents).get(pack.path)
-        with closing(self._reader(session, pack, key)) as reader:
+        place = folder or self._packs(session)
+        with closing(open_pack(place, pack, key.hex() if key else "")) as reader:
             reader.verify()
 
     def _reader(self, session: SessionId, pack: Part, key: DataKey | None) -> PackReader:

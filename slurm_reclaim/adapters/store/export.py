@@ -9,51 +9,44 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from blake3 import blake3
 
-from slurm_reclaim.adapters.store.collection import Collection, difference, session_ids
-from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
+from slurm_reclaim.adapters.store.directory import PACKS
 from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory
-from slurm_reclaim.adapters.store.keys import KeyFile
-from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.errors import BadRequest, IntegrityError, NotManaged, OperationFailed
 from slurm_reclaim.model.catalogue import CheckpointRef
 from slurm_reclaim.model.checkpoint import Part
-from slurm_reclaim.model.ids import SessionId, parse_session_id
+from slurm_reclaim.model.ids import SessionId
 
 
-def opened(root: Path, keys: Path, cluster: str) -> DirectoryStore:
-    """A store that is only read, with the node's keys."""
-    return DirectoryStore(root, cluster, Path("/nonexistent"), Seal(KeyFile(keys), root))
-
-
-def find(root: Path, keys: Path, ref: CheckpointRef, cluster: str = "") -> tuple[SessionId, int]:
-    """The checkpoint that `ref` names, in the store that this host mounts: of the newest session
-    of that job, of the cluster where there are several. Raises NotManaged, BadRequest,
-    StoreUnavailable."""
-    opened(root, keys, cluster or "any").check()
-    if ref.session:
-        ids = [parse_session_id(ref.session)]
-    else:
-        clusters = [cluster] if cluster else sorted(p.name for p in root.iterdir() if p.is_dir())
-        every = (id for name in clusters for id in session_ids(root / name))
-        ids = [id for id in every if id.job_id == ref.job_id]
-    found = [(id, opened(root, keys, id.cluster).committed(id)) for id in ids]
-    found = [(id, numbers) for id, numbers in found if numbers]
+def find(stocks: Iterable[Stock], ref: CheckpointRef) -> tuple[Stock, SessionId, int]:
+    """The checkpoint that `ref` names: of the newest session of that job. Raises NotManaged,
+    BadRequest, StoreUnavailable."""
+    found = [
+        (stock, id, numbers) for stock in stocks for id, numbers in _matching(stock, ref).items()
+    ]
     if not found:
         raise NotManaged(
-            f"there is no checkpoint of {ref.session or f'job {ref.job_id}'} in {root}"
+            f"there is no checkpoint of {ref.session or f'job {ref.job_id}'} in the store"
         )
-    if len({id.cluster for id, _ in found}) > 1:
-        names = ", ".join(str(id) for id, _ in found)
+    if len({id.cluster for _, id, _ in found}) > 1:
+        names = ", ".join(str(id) for _, id, _ in found)
         raise BadRequest(f"there are several: {names}", hint="name the session in full")
-    id, numbers = max(found, key=lambda each: each[0].submitted)
+    stock, id, numbers = max(found, key=lambda each: each[1].submitted)
     restarts = max(numbers) if ref.restarts < 0 else ref.restarts
     if restarts not in numbers:
         raise NotManaged(f"{id} has no checkpoint {restarts}; it has {numbers}")
-    return id, restarts
+    return stock, id, restarts
+
+
+def _matching(stock: Stock, ref: CheckpointRef) -> Mapping[SessionId, Sequence[int]]:
+    stock.ready()
+    found = stock.of_job(ref.job_id)
+    return {id: found[id] for id in found if ref.session in ("", str(id))}
 
 
 class _Hashing(io.RawIOBase):
@@ -77,11 +70,11 @@ class _Hashing(io.RawIOBase):
         super().close()
 
 
-def export(store: DirectoryStore, who: str, id: SessionId, restarts: int, target: Path) -> int:
+def export(stock: Stock, id: SessionId, restarts: int, target: Path) -> int:
     """Write the archive; its bytes. `target` must not exist, and is there only when it is whole
     and on the disk. Raises IntegrityError naming what is not as it was written, OperationFailed
     where `target` can't be written, StoreUnavailable."""
-    store.check()
+    stock.ready()
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -89,7 +82,7 @@ def export(store: DirectoryStore, who: str, id: SessionId, restarts: int, target
         raise OperationFailed(f"{target} can't be written: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as file:
-            _write(store, who, id, restarts, file)
+            _write(stock, id, restarts, file)
             file.flush()
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
@@ -103,15 +96,12 @@ def export(store: DirectoryStore, who: str, id: SessionId, restarts: int, target
         draft.unlink(missing_ok=True)
 
 
-def _write(
-    store: DirectoryStore, who: str, id: SessionId, restarts: int, file: io.BufferedWriter
-) -> None:
-    collection = Collection(store, who)
+def _write(stock: Stock, id: SessionId, restarts: int, file: io.BufferedWriter) -> None:
     with (
-        collection.reading(id),
+        stock.source(id, restarts) as source,
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        manifest = store.read(id, restarts)
+        manifest = source.manifest
         contents = manifest.contents
         place = f"{id.folder}/{restarts}"
         folders = {place, f"{id.folder}", *([f"{id.folder}/{PACKS}"] if manifest.packs else ())}
@@ -120,20 +110,16 @@ def _write(
         for name in sorted(folders):
             _add_folder(tar, name, manifest.created)
         for part in contents.parts:
-            path = store.checkpoint_dir(id, restarts) / part.path
-            _add(tar, f"{place}/{part.path}", path, part, manifest.created, hashed=True)
+            with source.at_hand(part) as path:
+                _add(tar, f"{place}/{part.path}", path, part, manifest.created, hashed=True)
         for part in manifest.packs:
-            # Its digest is that of its table, which holds those of all that is in it.
-            if problem := difference(lambda p=part: store.check_pack(id, contents, p)):  # type: ignore[misc]
-                raise IntegrityError(problem)
-            path = store.session_dir(id) / PACKS / part.path
             name = f"{id.folder}/{PACKS}/{part.path}"
-            _add(tar, name, path, part, manifest.created, hashed=False)
+            with source.at_hand(part) as path:
+                _add(tar, name, path, part, manifest.created, hashed=False)
         # Last, as in the store: an archive that was cut short unpacks to no checkpoint.
-        raw = (store.checkpoint_dir(id, restarts) / MANIFEST).read_bytes()
         entry = _entry(f"{place}/{MANIFEST}", manifest.created)
-        entry.size = len(raw)
-        tar.addfile(entry, io.BytesIO(raw))
+        entry.size = len(source.sealed)
+        tar.addfile(entry, io.BytesIO(source.sealed))
 
 
 def _add(

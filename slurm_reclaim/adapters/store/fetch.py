@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_reclaim.adapters.store import marks
-from slurm_reclaim.adapters.store.bucket import Bucket, Held
+from slurm_reclaim.adapters.store.answers import Held
+from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
 from slurm_reclaim.adapters.store.files import INDEX, MANIFEST, fsync_directory, read_part
 from slurm_reclaim.adapters.store.frames import FrameCodec
@@ -20,7 +21,7 @@ from slurm_reclaim.model.ids import SessionId, parse_session_id
 # Key -> what the remote place has there.
 Listing = dict[str, Held]
 
-_MOST_MANIFEST = 256 << 20
+MOST_MANIFEST = 256 << 20  # bytes: nothing larger was written by us
 _FETCHING = ".fetching-"
 
 
@@ -55,6 +56,16 @@ def identity(folder: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return 0, 0
     return status.st_ino, status.st_mtime_ns
+
+
+def numbers(there: Listing) -> dict[str, set[int]]:
+    """Session folder -> numbers that have a manifest."""
+    found: dict[str, set[int]] = {}
+    for key in there:
+        parts = key.split("/")
+        if parts[-1] == MANIFEST and len(parts) >= 3 and is_number(parts[-2]):
+            found.setdefault(parts[-3], set()).add(int(parts[-2]))
+    return found
 
 
 def named(text: str) -> SessionId | None:
@@ -121,7 +132,7 @@ def manifest(
     key = f"{session}/{restarts}/{MANIFEST}"
     if key not in there:
         raise IntegrityError(f"there is no committed checkpoint {bucket.url}/{session}/{restarts}")
-    if there[key].size > _MOST_MANIFEST:
+    if there[key].size > MOST_MANIFEST:
         raise IntegrityError(f"{bucket.url}/{key} is too large for a manifest")
     folder = local.session_dir(session) / f"{_FETCHING}{restarts}"
     for directory in (local.base, folder.parent):

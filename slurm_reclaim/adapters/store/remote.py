@@ -19,16 +19,17 @@ from pathlib import Path
 from blake3 import blake3
 
 from slurm_reclaim import ports
-from slurm_reclaim.adapters.store import fetch, marks
+from slurm_reclaim.adapters.store import fetch, leases, marks
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
-from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, MANIFEST
+from slurm_reclaim.adapters.store.copies import Copies
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from slurm_reclaim.adapters.store.files import MANIFEST
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.adapters.store.records import write_durably
 from slurm_reclaim.adapters.store.seal import STORE_ID, store_id
 from slurm_reclaim.adapters.store.staging import Opened, Staging
-from slurm_reclaim.adapters.store.uploads import GUARD, GUARD_FOR, LISTING, Uploads
+from slurm_reclaim.adapters.store.uploads import LISTING, Uploads
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER, Contents, Credentials, Manifest
 from slurm_reclaim.model.ids import SessionId
@@ -56,11 +57,12 @@ class RemoteStore:
         self.local = local
         self.bucket = bucket
         self.root = local.root
+        self.timeout = timeout
         self._work = work
         self._before = before
-        self._timeout = timeout
-        self._cache = Cache(local, work, min_free)
-        self.uploads = Uploads(local, bucket, self._cache, timeout)
+        self.cache = Cache(local, work, min_free)
+        self.uploads = Uploads(local, bucket, self.cache, timeout)
+        self.copies = Copies(local, bucket, self.cache)
         self._probed = 0.0
         self._trouble = ""
         self._named = False
@@ -72,13 +74,13 @@ class RemoteStore:
     def check(self) -> int:
         """Free bytes here. Where checkpoints don't count before they are at the remote place, it
         has to answer, too."""
-        self._name()
+        self.name()
         free = self.local.check()
         if self._before and (trouble := self.remote_problem()):
             raise StoreUnavailable(trouble)
         return free
 
-    def _name(self) -> None:
+    def name(self) -> None:
         """Seals are for one store: all nodes know this one by the name of its remote place."""
         if self._named or not (self.root / STORE_MARKER).exists():
             return
@@ -97,15 +99,18 @@ class RemoteStore:
         """Why the remote place can't be used, as of a moment ago; "" where it can."""
         if time.monotonic() - self._probed > _PROBE_EVERY or not self._probed:
             try:
-                self._marked()
+                self.marked()
                 self._trouble = ""
             except StoreUnavailable as error:
                 self._trouble = error.message
             self._probed = time.monotonic()
         return self._trouble
 
-    def _marked(self) -> None:
-        if not self.bucket.exists(STORE_MARKER):
+    def marked(self, deadline: float = 0.0) -> None:
+        """See that the remote place answers, and is a store: in one try, or as many as there is
+        time for until `deadline`. Raises StoreUnavailable."""
+        look = self.bucket
+        if not (look.there(STORE_MARKER, deadline) if deadline else look.exists(STORE_MARKER)):
             raise StoreUnavailable(
                 f"{self.bucket.url} is no checkpoint store: there is no {STORE_MARKER} in it",
                 hint=f"is store.remote right? In a new store, put an empty object {STORE_MARKER}",
@@ -113,10 +118,10 @@ class RemoteStore:
 
     def reserve(self, size: int) -> None:
         """Room on this node; copies of what is uploaded make way for it."""
-        self._cache.make_room(size)
+        self.cache.make_room(size)
         self.local.reserve(size)
         if self._before:
-            self._marked()
+            self.marked()
 
     # -- on the way in ------------------------------------------------------------------------
 
@@ -127,8 +132,8 @@ class RemoteStore:
         owner: Credentials,
         note: Callable[[int], None] = lambda _: None,
     ) -> Staging:
-        self._name()
-        with self._cache.locked(session):
+        self.name()
+        with self.cache.locked(session):
             return self.local.stage(session, restarts, owner, note)
 
     def discard(self, folder: Path) -> None:
@@ -142,7 +147,7 @@ class RemoteStore:
         describe: Callable[[Contents], Manifest],
     ) -> Manifest:
         """With `before`, a failure to upload takes back what was committed on the node."""
-        with self._cache.locked(session):
+        with self.cache.locked(session):
             with fetch.answering(self.root):
                 marks.begin(staged.folder, Mark.SENDING if self._before else Mark.PENDING)
             manifest = self.local.commit(staged, session, restarts, describe)
@@ -161,8 +166,8 @@ class RemoteStore:
 
     def open(self, session: SessionId, restarts: int) -> Opened:
         """From the copy here, which is fetched first where it is not whole."""
-        self._name()
-        with self._cache.locked(session):
+        self.name()
+        with self.cache.locked(session):
             folder = self.local.checkpoint_dir(session, restarts)
             if self._whole(folder):
                 try:
@@ -172,7 +177,7 @@ class RemoteStore:
                         raise
                     log.warning("the copy of %s/%s here is damaged: %s", session, restarts, error)
                     with fetch.answering(self.root):
-                        self._cache.drop(session, restarts)
+                        self.cache.drop(session, restarts)
             self._fetch(session, restarts)
             return self.local.open(session, restarts)
 
@@ -181,11 +186,15 @@ class RemoteStore:
             return (folder / MANIFEST).exists() and marks.read(folder) in marks.WHOLE
 
     def _fetch(self, session: SessionId, restarts: int) -> None:
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
+        with leases.reading(self.bucket, session):
+            self._fetch_leased(session, restarts, deadline)
+
+    def _fetch_leased(self, session: SessionId, restarts: int, deadline: float) -> None:
         there = self.bucket.list(f"{session}/", LISTING)
         manifest = self._fetch_manifest(session, restarts, there, deadline)
         missing = fetch.missing(self.local, session, manifest)
-        self._cache.make_room(sum(part.size for part in missing))
+        self.cache.make_room(sum(part.size for part in missing))
         self.local.reserve(sum(part.size for part in missing))
         with fetch.answering(self.root):
             fetch.contents(self.bucket, self.local, session, manifest, there, deadline)
@@ -206,8 +215,8 @@ class RemoteStore:
 
     def read(self, session: SessionId, restarts: int) -> Manifest:
         """The manifest; what is not here is fetched and stays."""
-        self._name()
-        with self._cache.locked(session):
+        self.name()
+        with self.cache.locked(session):
             folder = self.local.checkpoint_dir(session, restarts)
             if self._whole(folder):
                 return self.local.read(session, restarts)
@@ -218,12 +227,13 @@ class RemoteStore:
     def committed(self, session: SessionId) -> list[int]:
         """Restart counts with a committed checkpoint here or there, oldest first. While a copy
         here waits for its upload there can be no newer one elsewhere."""
-        here = self._pending(session)
+        here = self.pending(session)
         if here:
             return sorted({*here, *self._known(session)})
-        return sorted(self._numbers(self.bucket.list(f"{session}/")).get(session.folder, ()))
+        return sorted(fetch.numbers(self.bucket.list(f"{session}/")).get(session.folder, ()))
 
-    def _pending(self, session: SessionId) -> set[int]:
+    def pending(self, session: SessionId) -> set[int]:
+        """Those of which this node has the only copy."""
         with fetch.answering(self.root):
             return {
                 n
@@ -240,16 +250,6 @@ class RemoteStore:
                 if marks.read(self.local.checkpoint_dir(session, n)) in marks.ELSEWHERE
             }
 
-    @staticmethod
-    def _numbers(there: fetch.Listing) -> dict[str, set[int]]:
-        """Session folder -> numbers that have a manifest."""
-        found: dict[str, set[int]] = {}
-        for key in there:
-            parts = key.split("/")
-            if parts[-1] == MANIFEST and len(parts) >= 3 and fetch.is_number(parts[-2]):
-                found.setdefault(parts[-3], set()).add(int(parts[-2]))
-        return found
-
     def committed_here(self, session: SessionId, restarts: int) -> bool:
         """Whether this node committed what it dumped under this number: asked of the node alone,
         since a frozen tree can't wait for the network."""
@@ -258,69 +258,15 @@ class RemoteStore:
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Asked at every job start: two short questions at most."""
-        here = [name for name in self.local.of_job(job_id, uid) if self._pending(fetch.sure(name))]
+        here = [name for name in self.local.of_job(job_id, uid) if self.pending(fetch.sure(name))]
         if here:
             return here
-        self._marked()
+        self.marked()
         cluster = self.local.base.name
-        there = self._numbers(self.bucket.list(f"{cluster}/{job_id}.{uid}."))
+        there = fetch.numbers(self.bucket.list(f"{cluster}/{job_id}.{uid}."))
         return sorted(
             f"{cluster}/{folder}" for folder in there if fetch.named(f"{cluster}/{folder}")
         )
-
-    def verify(self, session: SessionId, restarts: int) -> Manifest:
-        """Re-read every byte here, and compare what is at the remote place with it."""
-        with self._cache.locked(session):
-            folder = self.local.checkpoint_dir(session, restarts)
-            if not self._whole(folder):
-                self._fetch(session, restarts)
-            manifest = self.local.verify(session, restarts)
-            if marks.read(folder) in marks.ELSEWHERE:
-                self._compare(session, restarts, manifest)
-            return manifest
-
-    def _compare(self, session: SessionId, restarts: int, manifest: Manifest) -> None:
-        deadline = time.monotonic() + self._timeout
-        folder, prefix = self.local.checkpoint_dir(session, restarts), f"{session}/"
-        there = self.bucket.list(prefix, LISTING)
-        packs = self.local.session_dir(session) / PACKS
-        wanted = {f"{prefix}{PACKS}/{pack.path}": packs / pack.path for pack in manifest.packs}
-        wanted[fetch.index_there(session, restarts, manifest, there)] = folder / INDEX
-        wanted[f"{prefix}{restarts}/{MANIFEST}"] = folder / MANIFEST
-        for key, path in wanted.items():
-            if not self.bucket.compare(key, path, deadline):
-                raise IntegrityError(f"{self.bucket.url}/{key} is not what was written")
-
-    def delete(self, session: SessionId, restarts: int) -> None:
-        """There first, the manifest before all else; then here."""
-        with self._cache.locked(session):
-            if self.uploads.under_way == (session, restarts):
-                raise StoreUnavailable(f"{session}/{restarts} is being uploaded")
-            deadline = time.monotonic() + self._timeout
-            prefix = f"{session}/"
-            self.bucket.remove(f"{prefix}{restarts}/{MANIFEST}", deadline)
-            there = self.bucket.list(prefix, LISTING)
-            for key in there:
-                if key.startswith(f"{prefix}{restarts}/"):
-                    self.bucket.remove(key, deadline)
-            self._sweep(session, there, deadline)
-            if self.local.checkpoint_dir(session, restarts).exists():
-                with fetch.answering(self.root):
-                    self._cache.drop(session, restarts)
-                self._cache.tidy(session)
-
-    def _sweep(self, session: SessionId, there: fetch.Listing, deadline: float) -> None:
-        """Remove packs there that no checkpoint names, but not while one is on its way. Raises
-        IntegrityError, and removes nothing, where a manifest can't be read."""
-        prefix = f"{session}/"
-        guards = [held for key, held in there.items() if key.startswith(f"{prefix}{GUARD}")]
-        if any(not held.at or time.time() - held.at < GUARD_FOR for held in guards):
-            return
-        left = self._numbers(self.bucket.list(prefix, LISTING)).get(session.folder, set())
-        named = {pack.path for n in left for pack in self.read(session, n).packs}
-        for key in there:
-            if key.startswith(f"{prefix}{PACKS}/") and key.rpartition("/")[2] not in named:
-                self.bucket.remove(key, deadline)
 
 
 AnyStore = DirectoryStore | RemoteStore

@@ -11,10 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurm_reclaim.adapters.store import fetch, marks
-from slurm_reclaim.adapters.store.bucket import Bucket, Held
+from slurm_reclaim.adapters.store.answers import Held
+from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
 from slurm_reclaim.adapters.store.files import INDEX, MANIFEST
+from slurm_reclaim.adapters.store.leases import GUARD
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.errors import ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import Manifest
@@ -23,10 +25,6 @@ from slurm_reclaim.model.upload import Upload, UploadState
 
 log = logging.getLogger(__name__)
 
-# An object that says that a checkpoint of the session is on its way: what it counts on must not be
-# deleted. One that is older was left behind.
-GUARD = ".staging-"
-GUARD_FOR = 86400.0
 # Copies of the small files of a checkpoint being uploaded.
 _UPLOADING = ".uploading-"
 _CLEAR = 5.0
@@ -62,6 +60,7 @@ class Uploads:
             # An index that is in use is not written over: its manifest would be no checkpoint.
             index = fetch.index_key(session, restarts, manifest, there)
             self.bucket.put(index, folder / INDEX, deadline)
+            self._complete(session, manifest, deadline)
             name = f"{prefix}{restarts}/{MANIFEST}"
             try:
                 self.bucket.put(name, folder / MANIFEST, deadline)
@@ -73,6 +72,20 @@ class Uploads:
             for key in there:
                 if key.startswith(f"{prefix}{restarts}/{INDEX}") and key != index:
                     self.bucket.remove(key, deadline)
+
+    def _complete(self, session: SessionId, manifest: Manifest, deadline: float) -> None:
+        """What it shares is still there: S1 must not hang on a collector's care alone. Of one that
+        began before the guard was there, the last word may be yet to come when we looked first."""
+        there = self.bucket.look_through(f"{session}/{PACKS}/", deadline)
+        for pack in manifest.packs:
+            key = f"{session}/{PACKS}/{pack.path}"
+            if key not in there or there[key].size != pack.size:
+                path = self.local.session_dir(session) / PACKS / pack.path
+                self.bucket.put(key, path, deadline)
+
+    def sends(self, session: SessionId) -> bool:
+        """Whether something of it is on its way now."""
+        return self.under_way is not None and self.under_way[0] == session
 
     def _proven(self, session: SessionId) -> set[str]:
         """Packs that were compared at the remote place by an earlier checkpoint of this node."""

@@ -7,7 +7,10 @@ request, so that nobody else who gets hold of the port can give orders.
 from __future__ import annotations
 
 import asyncio
+import os
 import pwd
+import re
+import socket
 import time
 from types import TracebackType
 from typing import TypeVar
@@ -91,7 +94,7 @@ class ControllerClient:
         try:
             answer = await self._http.ask(method, path, headers, body, timeout)
         except (h11.ProtocolError, asyncio.TimeoutError, OSError) as error:
-            reason = str(error) or f"no answer within {timeout:g} s"
+            reason = _plain(error) or f"no answer within {timeout:g} s"
             raise ControllerUnavailable(
                 f"reclaimd on {self._host}:{self._port} can't be reached: {reason}",
                 hint="is reclaimd running there, and is controller.host right?",
@@ -123,3 +126,12 @@ def _trusted(user: str) -> set[int]:
         return {0, pwd.getpwnam(user).pw_uid}
     except KeyError:
         return {0}
+
+
+def _plain(error: Exception) -> str:
+    """Without numbers and addresses: asyncio says "[Errno 111] Connect call failed ('10.0.0.1',
+    6828)", or several of these where a name has several addresses."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    numbers = dict.fromkeys(re.findall(r"\[Errno (\d+)\]", str(error)))
+    return ", ".join(os.strerror(int(number)) for number in numbers) or str(error)

@@ -21,6 +21,7 @@ from reclaim_lab import (
     cgroups,
     daemons,
     install,
+    machine,
     network,
     node_tree,
     slurm_files,
@@ -70,6 +71,7 @@ class Cluster:
     # --- up and down
 
     def up(self, nodes: int | None, gpus: int | None) -> None:
+        machine.check()
         before = self.settings()
         after = Settings(
             before.nodes if nodes is None else nodes, before.gpus if gpus is None else gpus

@@ -100,6 +100,12 @@ def test_tools_and_injections_are_named(run: Run) -> None:
     assert names(run("libcuda.so.1", "libcupti.so.12")) == []
 
 
+def test_what_a_user_wrote_drives_no_terminal(run: Run) -> None:
+    seen = run("libcuda.so.1", CUDA_INJECTION64_PATH="/x\x1b[2J\ny")
+    (blocker,) = blockers.of_holder(seen, "")
+    assert blocker.what.endswith("CUDA_INJECTION64_PATH=/x?[2J y")
+
+
 def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None:
     seen = run("libcuda.so.1", opened=(device,))
     assert seen.gpu == {device}
@@ -108,6 +114,13 @@ def test_one_that_inherited_a_card_is_named_by_it(run: Run, device: str) -> None
     assert device in blocker.what
     assert "CUDA_ERROR_INVALID_VALUE" in blocker.what
     assert names(seen) == []
+
+
+def test_a_dashboard_is_told_from_a_forked_child(run: Run, device: str) -> None:
+    (blocker,) = blockers.of_holder(run("libnvidia-ml.so.1", opened=(device,)), "NO")
+    assert blocker.name == "gpu-nvml"
+    both = run("libnvidia-ml.so.1", "libcuda.so.1", opened=(device,))
+    assert [b.name for b in blockers.of_holder(both, "NO")] == ["gpu-fork"]
 
 
 def test_other_files_of_nvidia_are_not_spoken_for(run: Run) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from slurm_reclaim.adapters.store import bucket as buckets
+from tests.parts.store.cloud import Cloud, patience
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +21,15 @@ def s3() -> Iterator[str]:
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture
+def cloud(
+    s3: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    monkeypatch.setattr(buckets, "_FIRST_PAUSE", 0.01)
+    # The machine of the tests is slow; what is not answered at all is set apart where it matters.
+    patience(monkeypatch, 10.0)
+    one = Cloud(s3, tmp_path, f"p{abs(hash(request.node.name)):x}")
+    yield one
+    one.proxy.close()

@@ -257,7 +257,7 @@ def test_what_differs_is_named(
     (found,) = collection.verify(ID, 2)
     assert says in found
     with pytest.raises(IntegrityError) if "stray" not in says else _nothing():
-        export(store, "n1", ID, 2, tmp_path / "a.tar")
+        export(Collection(store, "n1"), ID, 2, tmp_path / "a.tar")
     if "stray" not in says:
         assert list(tmp_path.glob("*.tar*")) + list(tmp_path.glob(".*part")) == []
 
@@ -273,7 +273,7 @@ def test_an_export_needs_nothing_else(
     three(store)
     target = tmp_path / "out" / "7.tar"
     target.parent.mkdir()
-    size = export(store, "n1", ID, 1, target)
+    size = export(Collection(store, "n1"), ID, 1, target)
     assert target.stat().st_size == size
     assert target.stat().st_mode & 0o777 == 0o600
     with tarfile.open(target) as tar:
@@ -286,7 +286,7 @@ def test_an_export_needs_nothing_else(
     assert collection.verify(ID, 1) == []
     assert store.committed(ID) == [1]
     with pytest.raises(OperationFailed, match="can't be written"):
-        export(store, "n1", ID, 1, target)
+        export(Collection(store, "n1"), ID, 1, target)
     assert os.listdir(target.parent) == ["7.tar"], "what is there is never replaced"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
@@ -18,7 +19,8 @@ from tests.parts.store.world import ID, World
 
 async def answer(world: World, folder: Path, restarts: int, order: str = "o1") -> Result:
     sessions = NodeSessions(Config(), "n1", SessionRecords(folder), NodeSamples(Config))
-    orders = NodeOrders(sessions, None, world.store.real, world)  # type: ignore[arg-type]
+    stock = Collection(world.store.real, "n1")
+    orders = NodeOrders(sessions, None, world.store.real, stock, world)  # type: ignore[arg-type]
     orders.take(Order(order, Verb.HIBERNATE, str(ID), ID.job_id, restarts, "asked"))
     while order not in orders.results:
         await asyncio.sleep(0.01)

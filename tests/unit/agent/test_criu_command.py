@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import sh
 
 from slurm_reclaim.adapters.criu import command
 
@@ -24,3 +25,16 @@ def test_no_library_of_ours_lies_where_criu_looks_for_plugins() -> None:
     lines = [line for line in makefile.split("\n") if "LIBEXECDIR" in line or "libexec" in line]
     assert lines
     assert not [line for line in lines if ".so" in line]
+
+
+def asleep() -> sh.RunningCommand:
+    return sh.Command("sleep")("30", _bg=True, _bg_exc=False, _ok_code=list(range(-64, 256)))
+
+
+def test_what_is_killed_for_its_time_is_told_from_what_somebody_else_killed() -> None:
+    late = command.finish(asleep(), 0.05)
+    assert (late.status, late.late) == (-9, True)
+    running = asleep()
+    running.kill()
+    killed = command.finish(running, 30)
+    assert (killed.status, killed.late) == (-9, False)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_orders
@@ -35,7 +36,7 @@ def orders(tmp_path: Path) -> NodeOrders:
         init_start=tree.start_time(os.getpid()),
     )  # fmt: skip
     store = new_store(tmp_path)
-    return NodeOrders(sessions, None, store, Clock())  # type: ignore[arg-type]  # not asked
+    return NodeOrders(sessions, None, store, Collection(store, "n1"), Clock())  # type: ignore[arg-type]  # not asked
 
 
 async def carried_out(orders: NodeOrders, **changes: Any) -> Result:

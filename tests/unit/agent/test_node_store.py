@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.records import SessionRecords
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_store
@@ -35,7 +36,7 @@ def orders(tmp_path: Path, sessions: NodeSessions) -> NodeStoreOrders:
     store = new_store(tmp_path)
     for number in range(3):
         commit(store, number, ["0-1.pack", f"{number}-2.pack"])
-    return NodeStoreOrders(sessions, store, Clock())
+    return NodeStoreOrders(sessions, Collection(store, "n1"), Clock())
 
 
 async def told(orders: NodeStoreOrders, verb: Verb, **task: Any) -> Result:
@@ -78,6 +79,16 @@ async def test_what_is_seen_here_has_not_ended(
     assert "has not ended" in ended.reason
     older = await told(orders, Verb.EXPIRE, restarts=(0,))
     assert older.outcome is (Outcome.DONE if living is Living.RUNNING else Outcome.REFUSED)
+
+
+async def test_a_store_that_is_away_is_told_apart(orders: NodeStoreOrders, tmp_path: Path) -> None:
+    """It says nothing of what is there, and those who asked may stop asking."""
+    (tmp_path / "store" / ".slurm-reclaim-store").unlink()
+    for verb in (Verb.CATALOGUE, Verb.EXPIRE):
+        result = await told(orders, verb, restarts=(0,))
+        assert (result.outcome, result.store.away) == (Outcome.FAILED, True)
+        assert "no checkpoint store" in result.reason
+    assert not (await told(orders, Verb.VERIFY, restarts=(9,))).store.away
 
 
 async def test_another_cluster_on_the_same_store(orders: NodeStoreOrders) -> None:

@@ -158,6 +158,20 @@ def test_what_gpu_nodes_can_is_a_warning_at_most(facts: dict[str, object], words
     assert (words or ", driver 580.65.06") in check.what
 
 
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        ("neither the Python package cuda-bindings nor /x/cuda-checkpoint is installed", True),
+        ("nvidia-ml-py is not installed", True),
+        ("NVML: driver not loaded", False),
+    ],
+)
+def test_what_is_not_installed_comes_with_the_command(problem: str, told: bool) -> None:
+    found = nodes.judge(fleet(gpus=(CARD,), gpu_problem=problem), CONFIG, "1.0")
+    check = next(c for c in found if c.name == "CUDA checkpoints on GPU nodes")
+    assert ("pip install 'slurm-reclaim[gpu,cuda]'" in check.hint) is told
+
+
 def test_drivers_that_differ_are_named_and_nodes_without_gpus_pass() -> None:
     one, other, *_ = fleet()
     theirs = replace(one.facts, gpus=(CARD,), gpu_driver="580.65.06")

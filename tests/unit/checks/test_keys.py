@@ -71,7 +71,10 @@ def test_the_same_keys_everywhere(node: Node) -> None:  # noqa: F811
     assert verdict is Verdict.FAILED
     assert "n4 has a; n5 has none" in what
     assert "n1" not in what
-    assert everywhere(node, agent("n1"), agent("n2"))[0] is Verdict.FAILED
+    assert everywhere(node, agent("n1"), agent("n2")) == (Verdict.FAILED, "no node has any")
+    # no key is nothing that others could be compared with, however many have none
+    _, what = everywhere(node, agent("n1"), agent("n2", "a"), agent("n3"))
+    assert what == "most nodes have a; n1 has none; n3 has none"
     assert everywhere(node)[0] is Verdict.NOT_CHECKED
 
 

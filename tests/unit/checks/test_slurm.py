@@ -73,6 +73,9 @@ def test_there_is_a_recording() -> None:
         ("RequeueExitHold", "3", "RequeueExit", Verdict.WARNING),
         ("JobContainerType", "job_container/tmpfs", "JobContainerType", Verdict.WARNING),
         ("AccountingStorageType", "(null)", "AccountingStorageType", Verdict.WARNING),
+        ("ConstrainDevices", "no", "ConstrainDevices", Verdict.WARNING),
+        ("ConstrainDevices", "yes", "ConstrainDevices", Verdict.OK),
+        ("GresTypes", "craynetwork", "ConstrainDevices", Verdict.OK),
     ],
 )
 def test_each_setting_is_judged(key: str, value: str, name: str, verdict: Verdict) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_reclaim.errors import NotPermitted
+from slurm_reclaim.errors import NotPermitted, Refused
 from slurm_reclaim.model.catalogue import (
     Errand,
     Listed,
@@ -20,6 +21,9 @@ from slurm_reclaim.model.catalogue import (
     StoredPart,
     parse_checkpoint_ref,
 )
+from slurm_reclaim.model.ids import parse_session_id
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.session import Session
 from tests.parts.store.stored import ID, commit, new_store
 
 from .conftest import Shell
@@ -108,6 +112,18 @@ def test_expire(shell: Shell, controller: Controller) -> None:
     controller.answers["POST", "/v1/checkpoints/expire"] = [done]
     assert "5.0 MiB freed" in shell("checkpoints", "expire", "12/1").output
     assert shell.json("checkpoints", "expire", "12/1") == {"deleted": [1], "bytes": 5 << 20}
+
+
+def test_abandon(shell: Shell, controller: Controller) -> None:
+    id = parse_session_id(NAME)
+    session = Session(id, "alice", "nb", "phys", "gpu", "normal", State.HIBERNATED, "", 0.0)
+    controller.answers["POST", "/v1/checkpoints/abandon"] = [replace(session, checkpoint=2)]
+    assert "restored from checkpoint 2" in shell("checkpoints", "abandon", "12/3").output
+    assert shell.json("checkpoints", "abandon", "12/3") == {"job": "12", "checkpoint": 2}
+    controller.answers["POST", "/v1/checkpoints/abandon"] = [session]
+    assert "starts it over" in shell("checkpoints", "abandon", "--start-over", "12/3").output
+    controller.answers["POST", "/v1/checkpoints/abandon"] = [Refused("n1 answers")]
+    assert shell("checkpoints", "abandon", "12/3").exit_code == 20
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root exports")

@@ -46,6 +46,15 @@ async def api(stand: Stand) -> AsyncIterator[Api]:
     await runner.cleanup()
 
 
+async def test_only_operators_give_a_checkpoint_up(api: Api, stand: Stand) -> None:
+    body = {"checkpoint": "7/0", "start_over": True}
+    async with api.of(ALICE) as alice:
+        with pytest.raises(NotPermitted, match="give up a checkpoint"):
+            await alice.post("/v1/checkpoints/abandon", body, Session)
+        with pytest.raises(BadRequest, match="there is no 'abandn'"):
+            await alice.post("/v1/checkpoints/abandn", body, Session)
+
+
 async def test_the_owners_way(api: Api, stand: Stand, world: World) -> None:
     async with api.of(ALICE) as alice:
         (listed,) = await alice.get("/v1/sessions?all=0", list[Session])

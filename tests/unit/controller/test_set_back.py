@@ -128,3 +128,61 @@ async def test_another_job_of_the_number_is_another_job(world: World, stand: Sta
     await stand.turns(3)
     states = {s.id.submitted: s.state for s in stand.journal.sessions(ended=True)}
     assert sorted(states.values()) == [State.ACTIVE, State.ENDED]
+
+
+async def test_a_start_that_was_forgotten_while_it_was_requeued(world: World, stand: Stand) -> None:
+    """Committed, and Slurm shows the job as it waited before it ran: that is all a requeue gives.
+    The count goes on, so that the next life's checkpoint is another one."""
+    await lived(stand, 1)
+    before = replace(world.jobs_by_id[7], state="SPECIAL_EXIT", held=True, node="")
+    await stand.hibernate()
+    world.silent = True
+    await stand.turns(2)
+    world.silent = False
+    for agent in world.agents.values():
+        agent.trees.clear()
+    world.jobs_by_id[7] = before
+    session = await stand.until(State.HIBERNATED, 6)
+    assert (session.checkpoint, session.restarts) == (1, 2)
+    await stand.restore()
+    await stand.until(State.ACTIVE)
+    await lived(stand, 1)
+    session = stand.session()
+    assert session is not None
+    assert session.checkpoint == 2
+
+
+async def test_a_start_that_was_forgotten_while_it_was_restored_in_place(
+    world: World, stand: Stand
+) -> None:
+    await lived(stand, 1)
+    before = replace(world.jobs_by_id[7], state="SPECIAL_EXIT", held=True, node="")
+    world.refuse_requeue = "sim: not allowed"
+    world.agents["n1"].restore_fails = world.agents["n2"].restore_fails = "sim: no"
+    await stand.hibernate()
+    await stand.until(State.RESTORING)
+    for agent in world.agents.values():
+        agent.trees.clear()
+        agent.restore_fails = ""
+    world.jobs_by_id[7], world.refuse_requeue = before, ""
+    session = await stand.until(State.HIBERNATED, 6)
+    assert (session.checkpoint, session.restarts) == (1, 2)
+    await stand.restore()
+    await stand.until(State.ACTIVE)
+    assert world.jobs_by_id[7].state == "RUNNING"
+
+
+async def test_a_job_that_slurm_has_started_a_second_time(world: World, stand: Stand) -> None:
+    """Back to before the start, and started again before anybody looked."""
+    await lived(stand, 1)
+    await stand.turns(2)
+    job = world.jobs_by_id[7]
+    world.agents[job.node].trees.clear()
+    world.jobs_by_id[7] = replace(job, state="PENDING", node="")
+    world.tick(1.0)
+    assert world.jobs_by_id[7].state == "RUNNING"
+    await stand.turns(6)
+    session = await stand.until(State.ACTIVE)
+    assert session.restarts == 2
+    assert world.agents[world.jobs_by_id[7].node].trees
+    assert "started-from-scratch" not in stand.kinds()

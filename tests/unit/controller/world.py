@@ -36,6 +36,7 @@ from slurm_reclaim.model.order import (
     Verb,
 )
 from slurm_reclaim.model.sample import Sample
+from slurm_reclaim.model.upload import Upload, UploadState
 from tests.unit.controller.simulated import ALICE, Agent, SimJob, Tree
 
 
@@ -61,6 +62,9 @@ class World:
         self.calls: list[str] = []
         self.crash_at: tuple[int, str] | None = None
         self.silent = False
+        # Of the store at a remote place: whether it is away, and what waits for its upload where.
+        self.away = ""
+        self.uploads: dict[str, tuple[Upload, ...] | None] = {}
         self.refuse_requeue = ""
         self.store_ahead = 0.0
         self.history: list[str] = []
@@ -289,6 +293,15 @@ class World:
 
     def _store_work(self, agent: Agent, order: Order) -> Result:
         task, answer = order.store or StoreTask(), StoreAnswer()
+        if self.away:
+            self.history.append(f"{order.verb.value}: {self.away}")
+            return Result(
+                order.id, "", 0, order.verb, Outcome.FAILED, self.away, at=self.time,
+                store=StoreAnswer(away=True),
+            )  # fmt: skip
+        if any(self._waits(task.session, n) for n in task.restarts):
+            missing = "there is no committed checkpoint"
+            return Result(order.id, "", 0, order.verb, Outcome.FAILED, missing, at=self.time)
         if order.verb is Verb.CATALOGUE:
             answer = StoreAnswer(sessions=tuple(self.catalogue()))
         elif order.verb is Verb.EXPIRE:
@@ -305,9 +318,14 @@ class World:
     def catalogue(self) -> Iterator[StoredSession]:
         for found in self.images.values():
             for session, numbers in found.items():
-                checkpoints = tuple(StoredCheckpoint(n, 1.0, 100) for n in sorted(numbers))
+                there = sorted(n for n in numbers if not self._waits(session, n))
+                checkpoints = tuple(StoredCheckpoint(n, 1.0, 100) for n in there)
                 if checkpoints:
                     yield StoredSession(session, checkpoints)
+
+    def _waits(self, session: str, restarts: int) -> bool:
+        upload = Upload(session, restarts, UploadState.PENDING)
+        return any(upload in (told or ()) for told in self.uploads.values())
 
     def _check_s6(self, task: StoreTask) -> None:
         """What could be needed must stay: the newest image of a job that can still start."""
@@ -387,7 +405,13 @@ class World:
             for t in agent.trees.values()
         )  # fmt: skip
         return Report(
-            agent.node, "boot", self.time, agent.facts, sessions, tuple(agent.results.values())
+            agent.node,
+            "boot",
+            self.time,
+            agent.facts,
+            sessions,
+            tuple(agent.results.values()),
+            uploads=self.uploads.get(agent.node, ()),
         )
 
     def _samples(self, agent: Agent, tree: Tree) -> tuple[Sample, ...]:

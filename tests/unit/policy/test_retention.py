@@ -70,6 +70,29 @@ def test_the_newest_that_can_be_read_stays_and_the_one_the_journal_names() -> No
     assert going(of(session, known(Standing.HELD, checkpoint=1), hungry)) == {A: (0,)}
 
 
+def test_what_is_on_its_node_only_neither_goes_nor_takes_anothers_place() -> None:
+    waiting = StoredCheckpoint(2, only="n1")
+    session = stored(numbers=(0, 1))
+    session = replace(session, checkpoints=(*session.checkpoints, waiting))
+    hungry = replace(RULES, per_session=1, user_quota=1, ended=0, least=0)
+    held = of(session, known(Standing.HELD, checkpoint=2), hungry)
+    assert going(held) == {A: (0,)}
+    assert held.verdicts[A, 2].reason == "it is on n1 only until it is uploaded"
+    ended = of(session, known(Standing.ENDED, 0.0), hungry)
+    assert going(ended) == {A: (0, 1)}
+    short = replace(RULES, user_quota=1, least=0)
+    assert going(of(session, known(Standing.ENDED), short, 0)) == {A: (1,)}
+    alone = replace(session, packs=(), checkpoints=(waiting,))
+    assert going(of(alone, known(Standing.ENDED))) == {}
+
+
+def test_packs_that_one_on_its_way_may_bring_are_no_stray_ones() -> None:
+    session = stored(numbers=(0, 1))
+    own = (*session.packs, Pack("1-7.pack", 10), Pack("0-7.pack", 10))
+    waiting = (*session.checkpoints, StoredCheckpoint(2, only="n1"))
+    assert replace(session, packs=own, checkpoints=waiting).stray == ("0-7.pack",)
+
+
 def test_a_pinned_one_never_goes() -> None:
     hungry = replace(RULES, ended=0, least=0, user_quota=1)
     found = of(stored(numbers=(0, 1)), known(Standing.ENDED, 0.0), hungry, 0)

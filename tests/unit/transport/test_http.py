@@ -109,7 +109,14 @@ def test_every_error_survives_the_wire() -> None:
 
 async def test_nobody_there() -> None:
     async with Place().client() as client:
-        with pytest.raises(ControllerUnavailable, match="can't be reached"):
+        with pytest.raises(ControllerUnavailable, match=r"can't be reached: Connection refused$"):
+            await client.get("/v1/x/1", dict)
+
+
+async def test_a_name_that_is_no_hosts() -> None:
+    nowhere = Config(controller=Controller(host="nowhere.invalid"))
+    async with ControllerClient(nowhere, StandInMunge(StandInMunged(), 1000)) as client:
+        with pytest.raises(ControllerUnavailable, match=r"can't be reached: [A-Z][a-z ]+$"):
             await client.get("/v1/x/1", dict)
 
 
