@@ -3,12 +3,10 @@ session, other jobs and the node take no harm. The GPUs are simulated (tests/gpu
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from tests.cluster.conftest import Lab
-from tests.cluster.gpu_sessions import MIB, Begin, GpuSession, script
+from tests.cluster.gpu_sessions import Begin, GpuSession, script
 from tests.cluster.notebook import put
 from tests.cluster.sessions import only
 from tests.cluster.test_gpu_session import (  # noqa: F401
@@ -17,7 +15,6 @@ from tests.cluster.test_gpu_session import (  # noqa: F401
     hibernating,
     impatient,
     in_background,
-    limits,
     settings,
 )
 
@@ -103,42 +100,6 @@ def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
         assert done.returncode == 41, done.stderr
         assert "has begun to use CUDA meanwhile" in done.stderr
         session.runs_on(session.computes())
-    finally:
-        settings(gpu_lab, "")
-
-
-def highest(session: GpuSession) -> int:
-    return max(each for each in limits(session) if each < 1 << 60)
-
-
-def refused(session: GpuSession) -> subprocess.CompletedProcess[str]:
-    """A hibernation for which its processes are not just within the kernel, short of memory."""
-    while "in-kernel" in (done := session.reclaim("hibernate", check=False)).stderr:
-        pass
-    return done
-
-
-def test_what_was_taken_of_a_raised_limit_is_no_gain(
-    gpu_lab: Lab,  # noqa: F811
-    hostile: Begin,
-) -> None:
-    settings(gpu_lab, "[gpu]\nraise_memory = true\n")
-    try:
-        session = hostile("takes", "", "--mem=220M", "--export=TAKES=200")
-        before, given = session.computes(), highest(session)
-        failing = "error cuCheckpointProcessCheckpoint UNKNOWN"
-        script(gpu_lab, "n1", failing, "delay cuCheckpointProcessLock 2")
-        done = refused(session)
-        assert done.returncode == 41, done.stderr
-        gpu_lab.exec("ctl", "test", "-e", f"{session.path}-taken")
-        session.runs_on(before)
-        # Not the 300 MiB more of the copy, and not once more the next time.
-        left = highest(session)
-        assert given < left < given + 100 * MIB
-        done = refused(session)
-        assert done.returncode == 21
-        assert "uses what its limit was raised by before" in done.stderr
-        assert highest(session) <= left
     finally:
         settings(gpu_lab, "")
 
