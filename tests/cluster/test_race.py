@@ -180,8 +180,9 @@ def test_whoever_comes_back_before_the_commit_wins(lab: Lab, hurry: None) -> Non
 
     try:
         with ThreadPoolExecutor(many) as pool:
-            for each in [pool.submit(run, number) for number in range(many)]:
-                each.result()
+            ran = [pool.submit(run, number) for number in range(many)]
+        wrong = [str(each.exception()) for each in ran if each.exception()]
+        assert not wrong, "\n\n".join(wrong)
     finally:
         for racer in racers:
             print(dict(racer.outcomes))
