@@ -33,16 +33,11 @@ class Seen:
         return sum(card.used for card in self.cards)
 
 
-def look(
-    session: NodeSession,
-    watch: NvmlWatch,
-    expected: Sequence[int] = (),
-    patience: float = _PATIENCE,
-) -> Seen:
+def look(session: NodeSession, watch: NvmlWatch, expected: Sequence[int] = ()) -> Seen:
     """By a round that began after this call. `expected`: PIDs of those that have CUDA state; where
     NVML does not list one of them, all that is taken on a card and is nobody else's counts as the
     session's. Raises GpuUnavailable where any of it can't be told."""
-    latest = fresh(watch, patience)
+    latest = fresh(watch)
     every = whole(session, latest)
     owners = Owners(session.init, session.relay)
     if not owners.told:
@@ -63,6 +58,13 @@ def look(
         cards.append(replace(card, used=used))
     free = {card.uuid: max(0, card.memory - card.used) for card in every}
     return Seen(str(latest.get("driver", "")), tuple(cards), free, pids)
+
+
+def ours(session: NodeSession, latest: Round) -> frozenset[int]:
+    """PIDs of the session on any card of the node, also on one that it should not reach."""
+    owners = Owners(session.init, session.relay)
+    listed = (pid for card in latest["cards"] for pid, _, _ in card.get("processes") or ())
+    return frozenset(pid for pid in listed if owners.of(pid) in _OURS)
 
 
 def whole(session: NodeSession, latest: Round) -> tuple[GpuCard, ...]:

@@ -104,7 +104,7 @@ class CudaState:
         if self._session.gpus is None:
             return frozenset()
         try:
-            return cards.look(self._session, self._watch, patience=_SOON).pids
+            return cards.ours(self._session, cards.fresh(self._watch, _SOON))
         except GpuUnavailable as error:
             log.info("job=%s: who is on its cards is not known: %s", self._session.job_id, error)
             return frozenset()
