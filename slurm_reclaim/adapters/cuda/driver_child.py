@@ -69,9 +69,10 @@ class Bindings:
         pid = int(request["pid"])
         try:
             result, *values = getattr(self, request["do"])(pid, request)
-        except RuntimeError as error:
-            # "Function ... not found": the driver is older than the API
-            return str(error).strip() or "RuntimeError", None
+        except (RuntimeError, AttributeError, ValueError) as error:
+            # "Function ... not found": the driver is older than the API. Bindings of 12.8 and 12.9
+            # know no map of cards, and trip over the state of a call that failed.
+            return f"{self.way}: {str(error).strip() or type(error).__name__}", None
         return result.name, values[0] if values else None
 
     def thread(self, pid: int, _: dict[str, Any]) -> Any:
