@@ -130,7 +130,8 @@ class Fitting:
         needs = replace(
             needs,
             max_pid=images.highest_pid(folder),
-            memory=blockers.largest(members, "RssAnon") if counted is None else counted,
+            # What a cgroup counts may be seconds old, and less than one process has by now.
+            memory=max(counted or 0, blockers.largest(members, "RssAnon")),
             hugepages=blockers.largest(members, "HugetlbPages"),
             listening=images.listening(folder),
             mounts=filesystems.places_of(paths, filesystems.mounted()),
