@@ -108,6 +108,13 @@ def forgotten(desk: Desk, session: Session) -> bool:
     return desk.view.report_of(session) is None
 
 
+def count_on(desk: Desk, session: Session, job: Job) -> tuple[Session, Job]:
+    """Slurm has forgotten one more start of the job. Our count goes on, so that the next life and
+    its checkpoint are not taken for this one."""
+    after = desk.update(session.id, set_back=session.set_back + 1)
+    return after, replace(job, restarts=job.restarts + 1)
+
+
 def lift_fence(desk: Desk, session: Session) -> Session:
     """S3: the lost node may still run the older incarnation, until its agent says it does not."""
     if not session.fence:

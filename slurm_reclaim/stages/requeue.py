@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from dataclasses import replace
 
 from slurm_reclaim.errors import ProgrammingError, RequeueFailed
 from slurm_reclaim.model.job import Job, JobDetail
@@ -16,7 +15,7 @@ from slurm_reclaim.model.session import Saved, Session
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import detail_of, end, forgotten, gone, row
+from slurm_reclaim.stages.ending import count_on, detail_of, end, forgotten, gone, row
 from slurm_reclaim.stages.hibernate import give_order
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import same_job
@@ -40,10 +39,8 @@ async def step(desk: Desk, session: Session) -> None:
     if job is not None and job.restarts > session.restarts:
         _observed(desk, session, job)
     elif job is not None and job.waiting and forgotten(desk, session):
-        # It was never started, by what Slurm knows. Our count goes on, so that the next life's
-        # checkpoint is not taken for this one.
-        session = desk.update(session.id, set_back=session.set_back + 1)
-        _observed(desk, session, replace(job, restarts=job.restarts + 1))
+        # It was never started, by what Slurm knows.
+        _observed(desk, *count_on(desk, session, job))
     elif session.kept_until > desk.clock.now() and (job is None or job.running):
         _bring_back(desk, session, "its owner kept it while it was being saved")
     elif job is None or job.running or (job.finished and job.state not in _CANCELLED):

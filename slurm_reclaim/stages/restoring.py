@@ -8,7 +8,7 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import MISHAPS, end, forgotten, gone, row
+from slurm_reclaim.stages.ending import MISHAPS, count_on, end, forgotten, gone, row
 from slurm_reclaim.stages.mishap import NOT_RESTORED, bad_nodes, hold_again
 from slurm_reclaim.stages.requeue import in_place
 from slurm_reclaim.stages.start import restore_ordered
@@ -80,7 +80,7 @@ async def _by_slurm(desk: Desk, session: Session, job: Job, told: SessionReport 
         else:
             end(desk, session, f"the job ended: {job.state}")
     elif job.waiting and forgotten(desk, session):
-        _never_started(desk, session)
+        _never_started(desk, session, job)
     elif job.running and told is None and (why := _nobody_there(desk, session, job)):
         await hold_again(desk, session, job, why)
 
@@ -111,18 +111,16 @@ def _requeued(desk: Desk, session: Session, job: Job) -> None:
     )
 
 
-def _never_started(desk: Desk, session: Session) -> None:
+def _never_started(desk: Desk, session: Session, job: Job) -> None:
     """Slurm went back to before the job started, and ended what ran of it. It is held, or waits for
     its start as if nothing had been."""
     desk.settle(session.id, "restore", "forgotten by Slurm")
     desk.kept.pop(session.id, None)  # what the held job was given is forgotten, too
     reason = f"Slurm went back to before the job started on {session.node}"
     if session.checkpoint == session.restarts:
-        # It was to be restored in place. The count goes on, so that the next life is another one.
-        session = desk.update(session.id, set_back=session.set_back + 1)
-        desk.apply(session.id, Fact.RESTORE_FAILED, reason, restarts=session.restarts + 1)
-        return
-    desk.apply(session.id, Fact.RESTORE_FAILED, reason)
+        # It was to be restored in place.
+        session, job = count_on(desk, session, job)
+    desk.apply(session.id, Fact.RESTORE_FAILED, reason, restarts=job.restarts)
 
 
 def _nobody_there(desk: Desk, session: Session, job: Job) -> str:

@@ -5,8 +5,6 @@ FRESH is answered only where the job is positively another one; what is not know
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from slurm_reclaim.errors import BadRequest, Unavailable
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail
@@ -14,7 +12,7 @@ from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import detail_of, end, lift_fence, older_incarnations
+from slurm_reclaim.stages.ending import count_on, detail_of, end, lift_fence, older_incarnations
 from slurm_reclaim.stages.fit import lacking, only_there
 from slurm_reclaim.stages.hold import started
 from slurm_reclaim.stages.uploads import only_node
@@ -117,8 +115,7 @@ def _started_anew(desk: Desk, session: Session, job: Job) -> tuple[Session, Job]
         f"Slurm started run {job.restarts} of the job a second time: slurmctld had forgotten it"
     )
     desk.note(session.id, "slurm-set-back", reason)
-    session = desk.update(session.id, set_back=session.set_back + 1)
-    return session, replace(job, restarts=job.restarts + 1)
+    return count_on(desk, session, job)
 
 
 def _caught_up(desk: Desk, session: Session, question: StartQuestion, restarts: int) -> Session:

@@ -22,11 +22,11 @@ def of_job(pid: int) -> int | None:
         if "memory" in directories:
             base = directories["memory"]
             limit, used = _number(f"{base}/memory.limit_in_bytes"), f"{base}/memory.usage_in_bytes"
-            cache = _rows(f"{base}/memory.stat", b"total_inactive_file", b"total_active_file")
+            cache = rows(f"{base}/memory.stat", b"total_inactive_file", b"total_active_file")
         elif V2 in directories:
             base = directories[V2]
             limit, used = _number(f"{base}/memory.max"), f"{base}/memory.current"
-            cache = _rows(f"{base}/memory.stat", b"inactive_file", b"active_file")
+            cache = rows(f"{base}/memory.stat", b"inactive_file", b"active_file")
         else:
             return None
         return None if limit is None else max(0, limit - (_number(used) or 0) + cache)
@@ -49,7 +49,8 @@ def _number(path: str) -> int | None:
     return None if number >= 1 << 62 else number
 
 
-def _rows(path: str, *names: bytes) -> int:
+def rows(path: str, *names: bytes) -> int:
+    """The sum of these rows of a cgroup's memory.stat, in bytes. Raises OSError, ValueError."""
     rows = dict(line.split(None, 1) for line in contents(path).split(b"\n") if b" " in line)
     return sum(int(rows.get(name, b"0")) for name in names)
 

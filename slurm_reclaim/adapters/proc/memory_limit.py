@@ -191,7 +191,5 @@ def _lower(limit: Limit) -> None:
 
 def _needed(folder: str) -> int:
     """Bytes that a cgroup of version 2 uses; not the page cache, which the kernel takes back."""
-    rows = (line.split() for line in contents(f"{folder}/memory.stat").split(b"\n"))
-    cache = {row[0]: int(row[1]) for row in rows if len(row) == 2}
-    files = cache.get(b"inactive_file", 0) + cache.get(b"active_file", 0)
+    files = headroom.rows(f"{folder}/memory.stat", b"inactive_file", b"active_file")
     return int(contents(f"{folder}/memory.current")) - files
