@@ -56,18 +56,18 @@ unit: venv
 parts: venv
 	@.ci/prepare gcc
 	$(BIN)/pytest tests/parts --ignore tests/parts/spank $(AGAIN) --numprocesses logical \
-	    --maxprocesses 4
+	    --maxprocesses 4 --durations 25
 
 spank: venv
 	@.ci/prepare gcc slurm-dev ps
 	PATH="$(abspath $(BIN)):$$PATH" PYTEST_ADDOPTS="$(AGAIN) --numprocesses 4" \
 	    $(MAKE) -C spank test
 
-# Two labs side by side, a file of tests on one of them: most of the time is waiting. Then on a lab
+# Three labs side by side, a file of tests on one of them: most of the time is waiting. Then on a lab
 # of its own what would be another's noise.
 cluster: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --durations 25 --numprocesses 2 \
+	$(BIN)/pytest tests/cluster $(AGAIN) -m 'not alone' --durations 25 --numprocesses 3 \
 	    --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest tests/cluster $(AGAIN) -m alone
 
@@ -120,7 +120,7 @@ rpm:
 
 clean:
 	-test ! -x $(LAB) || { $(LAB) down; \
-	    for name in demo test test0 test1; do $(LAB) --name $$name down --purge; done; }
+	    for name in demo test test0 test1 test2; do $(LAB) --name $$name down --purge; done; }
 	-$(MAKE) -C spank clean
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find slurm_reclaim tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -129,7 +129,11 @@ int relay_run(int channel, pid_t child)
 {
 	static struct hearing hearing;
 
-	/* The user must not be able to steer it with a debugger: it speaks to root. */
+	/*
+	 * The user must not be able to steer it with a debugger: it speaks to root. The installed
+	 * program can't be read by others, so this holds from its exec on already; see would_dump()
+	 * in Linux' fs/exec.c.
+	 */
 	prctl(PR_SET_DUMPABLE, 0);
 	prctl(PR_SET_NAME, "reclaim-relay");
 	stream_open(&relay.channel, channel);

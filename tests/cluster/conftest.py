@@ -186,7 +186,7 @@ class Lab:
 
 
 def lab_name(more: str = "") -> str:
-    """The lab of RECLAIM_TEST_LAB (`test`). Where tests run side by side (`--numprocesses 2`),
+    """The lab of RECLAIM_TEST_LAB (`test`). Where tests run side by side (`--numprocesses 3`),
     each worker has its own: `test0`, `test1`. `more` names another one of the same worker."""
     base = os.environ.get("RECLAIM_TEST_LAB", "test")
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
@@ -216,7 +216,7 @@ def lab() -> Iterator[Lab]:
         yield cluster
 
 
-# Files that take minutes, the longest first: of two labs side by side none is to be left with such
+# Files that take minutes, the longest first: of the labs side by side none is to be left with such
 # a one when the other has nothing more to do.
 LONGEST = (
     "test_gpu_session", "test_failures", "test_jupyter", "test_idle", "spank/test_signals",

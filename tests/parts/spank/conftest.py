@@ -98,6 +98,7 @@ class Bench:
         self.libexec.mkdir()
         for name in ("reclaim-init", "reclaim-relay", "reclaim-exec"):
             shutil.copy2(build / name, self.libexec / name)
+        (self.libexec / "reclaim-relay").chmod(0o711)  # as make install does
         self.socket = base / "agent.sock"
         self.state = base / "state"
         self.state.mkdir()

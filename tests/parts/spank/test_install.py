@@ -33,6 +33,10 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
     assert done.returncode == 0, done.stderr
     top = f"{tmp_path}/image" if destdir else ""
     assert Path(f"{top}{plugins}/reclaim.so").exists()
-    assert Path(f"{top}{tmp_path}/libexec/reclaim-init").exists()
+    modes = {
+        name: Path(f"{top}{tmp_path}/libexec/{name}").stat().st_mode & 0o777
+        for name in PROGRAMS[1:]
+    }
+    assert modes == {"reclaim-init": 0o755, "reclaim-relay": 0o711, "reclaim-exec": 0o755}
     assert ("none of Slurm's own plugins" in done.stderr) is told
     assert (str(plugins) in done.stderr) is told
