@@ -9,7 +9,11 @@ import pytest
 from sqlalchemy import Engine
 
 from slurm_reclaim.adapters.clock import PACE, SteadyClock
+from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import StartMode, StartQuestion
 from slurm_reclaim.ports import Clock
+from slurm_reclaim.stages import start
+from tests.unit.controller.simulated import ALICE, FIT
 from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.test_crash import live, outcome
 from tests.unit.controller.world import World
@@ -53,6 +57,21 @@ async def test_the_clock_is_put_back_or_forward(engine: Engine, ahead: float, an
     for at in range(1, turns):
         found, _ = await whole(engine, ahead, at, anew)
         assert found == expected, f"put {ahead} s ahead at turn {at}"
+
+
+async def test_a_start_from_before_the_clock_was_put_back_is_no_second_one(engine: Engine) -> None:
+    world = World()
+    world.submit(7)
+    stand = OtherHost(world, engine, ahead=-HOUR, at=0, anew=False)
+    await live(stand)
+    stand.skew = -HOUR
+    await stand.reboot()
+    session, job = stand.session(), world.jobs_by_id[7]
+    assert session is not None
+    question = StartQuestion(job.node, 7, ALICE, FIT, (f"{session.id}/{session.checkpoint}",))
+    assert (await start.answer(stand.desk, question)).mode is StartMode.WAIT
+    assert "slurm-set-back" not in stand.kinds()
+    await stand.until(State.ACTIVE)
 
 
 class Host:
