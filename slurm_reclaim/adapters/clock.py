@@ -22,6 +22,11 @@ class SteadyClock:
         self._wall, self._monotonic = wall, monotonic
         self._at, self._read = wall(), monotonic()
 
+    @property
+    def behind(self) -> float:
+        """Seconds by which the host's clock is behind this one."""
+        return self.now() - self._wall()
+
     def now(self) -> float:
         read = self._monotonic()
         self._at = max(self._wall(), self._at + PACE * (read - self._read))

@@ -42,6 +42,9 @@ log = logging.getLogger("slurm_reclaim.reclaimd")
 DAY = 86400.0
 EVENTS_KEPT = 180 * DAY
 SETTLED = 5.0  # seconds
+# What we tell owners of deadlines must not be further off than this. Who starts anew goes by the
+# host's clock again, and by a journal put right (recovery.py).
+MOST_BEHIND = 60.0  # seconds
 
 
 class Reclaimd:
@@ -54,6 +57,7 @@ class Reclaimd:
         self._lock: Lock = take_lock(self._engine)
         self._journal = SqlJournal(self._engine)
         self._rounds = Rounds()
+        self._clock = SteadyClock()
         self._stopping = asyncio.Event()
         self._failure: ReclaimError | None = None
 
@@ -87,7 +91,7 @@ class Reclaimd:
         names = NodeSetNames()
         slurm = SlurmCommands(Runner(self.config.slurm.bin, self.config.slurm.timeout), names)
         cluster = self.config.slurm.cluster or await _ask_cluster(slurm)
-        clock = SteadyClock()
+        clock = self._clock
         desk = Desk(
             scheduler=slurm,
             journal=self._journal,
@@ -115,6 +119,12 @@ class Reclaimd:
         async def cycle() -> None:
             if not self._lock.held():
                 self._failure = Unavailable("the journal's lock was lost; another may have it")
+                self._stopping.set()
+                return
+            if (behind := self._clock.behind) > MOST_BEHIND:
+                self._failure = Unavailable(
+                    f"the host's clock was put back {behind:.0f} s; reclaimd has to be started anew"
+                )
                 self._stopping.set()
                 return
             await controller.cycle()

@@ -90,8 +90,10 @@ def test_it_is_the_hosts_clock_but_never_goes_back() -> None:
     assert clock.now() == 1010.0
     host.wall += HOUR
     assert clock.now() == 1010.0 + HOUR
+    assert clock.behind == 0.0
     host.wall -= HOUR
     assert clock.now() == 1010.0 + HOUR
+    assert clock.behind == HOUR
     host.pass_time(100)
     assert clock.now() == pytest.approx(1010.0 + HOUR + 100 * PACE)
     for _ in range(40):
