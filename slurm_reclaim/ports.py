@@ -287,6 +287,10 @@ class Staging(Protocol):
         """Why it can't go on, empty where it can."""
         ...
 
+    def cut(self) -> None:
+        """Take in no more: whoever writes into it learns that by a broken pipe."""
+        ...
+
     def close(self) -> None: ...
 
 

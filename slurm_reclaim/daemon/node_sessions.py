@@ -30,7 +30,7 @@ from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
 
-TAKEN_LAST = -900  # oom_score_adj
+NEVER_TAKEN = -1000  # oom_score_adj
 
 
 class NodeSessions:
@@ -143,7 +143,7 @@ class NodeSessions:
             if pid and session.living is Living.DUMPING:
                 # Who dies between two ptrace(2) calls takes with it what it had in hand. Not for a
                 # restore: what comes back would inherit it.
-                tree.adjust_oom_score(pid, TAKEN_LAST)
+                tree.adjust_oom_score(pid, NEVER_TAKEN)
             # CRIU is at work already, or has done it: nobody may turn away from it for a full disk.
             save_if_possible(session, self.save)
 

@@ -111,6 +111,8 @@ def _started_anew(desk: Desk, session: Session, job: Job) -> tuple[Session, Job]
     under the number of the run that we know. Our count goes on."""
     if not session.started or job.started <= session.started:
         return session, job
+    if job.started > desk.clock.now():
+        return session, job  # the clock was put back: which one was first can't be told
     reason = (
         f"Slurm started run {job.restarts} of the job a second time: slurmctld had forgotten it"
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +17,8 @@ from slurm_reclaim.model.checkpoint import Credentials
 
 LIBEXEC = Path("/usr/libexec/slurm-reclaim")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+# For a CRIU whose images nobody takes any more: it lets go of the session and ends.
+PATIENCE = 20.0  # seconds
 
 # proof: dump needs SYS_PTRACE to seize, NET_ADMIN to repair TCP, SYS_ADMIN to suspend a seccomp
 # filter; restore needs SETPCAP where the bounding set differs
@@ -30,7 +32,8 @@ RESTORE_CAPS = ("checkpoint_restore", "setpcap", "net_admin")
 @dataclass(frozen=True, slots=True)
 class Entry:
     """How to get to where a command runs. PIDs are the agent's; 0 leaves a step out. `join` are
-    (PID, namespaces) pairs; `offsets` nanoseconds for a new time namespace."""
+    (PID, namespaces) pairs; `offsets` nanoseconds for a new time namespace; `tracer`: it holds
+    processes, and neither want of memory nor a broken pipe kills it."""
 
     join: tuple[tuple[int, str], ...] = ()
     cgroups_of: int = 0
@@ -40,6 +43,7 @@ class Entry:
     identity: Credentials | None = None
     caps: tuple[str, ...] = ()
     keep: tuple[int, ...] = ()
+    tracer: bool = False
 
     def argv(self) -> list[str]:
         words: list[str] = []
@@ -58,6 +62,8 @@ class Entry:
             words += ["--groups", ",".join(map(str, self.identity.groups))]
         if self.caps:
             words += ["--caps", ",".join(self.caps)]
+        if self.tracer:
+            words.append("--tracer")
         words += ["--keep-fds", ",".join(map(str, (0, 1, 2, *self.keep)))]
         return words
 
@@ -102,22 +108,32 @@ def start(
     )
 
 
-def finish(running: sh.RunningCommand, timeout: float) -> Finished:
-    """Wait; after `timeout` seconds the command is killed. By a timer of our own, since those of sh
-    make it look for the end every 0.1 s only."""
-    late = threading.Event()
+def finish(
+    running: sh.RunningCommand,
+    timeout: float,
+    ask: Callable[[], None] | None = None,
+    patience: float = PATIENCE,
+) -> Finished:
+    """Wait; after `timeout` seconds the command is killed. With `ask` it is asked first to end by
+    itself, and killed `patience` seconds later. By timers of our own, since those of sh make it
+    look for the end every 0.1 s only."""
+    late, over = threading.Event(), threading.Event()
 
     def end() -> None:
+        if over.wait(timeout):
+            return
         late.set()
+        if ask is not None:
+            ask()
+            if over.wait(patience):
+                return
         running.kill()
 
-    timer = threading.Timer(timeout, end)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=end, daemon=True).start()
     try:
         running.wait()
     finally:
-        timer.cancel()
+        over.set()
     said = running.stdout or running.stderr or b""
     status = int(running.exit_code or 0)
     return Finished(status, said.decode(errors="replace"), status != 0 and late.is_set())

@@ -174,11 +174,13 @@ class SessionTree:
                 identity=owner,
                 caps=caps,
                 keep=(fd,),
+                tracer=True,
             )
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
-            done = self._work(entry, words, self._config.dump_timeout)
+            done = self._work(entry, words, self._config.dump_timeout, staged.cut)
         if not done.ok:
-            why = staged.trouble() or self._why("dump", done, staged.criu / "dump.log")
+            trouble = "" if done.late else staged.trouble()
+            why = trouble or self._why("dump", done, staged.criu / "dump.log")
             raise DumpFailed(why)
         staged.settle()
         self._clocks = tree.clocks(root.pid)
@@ -189,11 +191,17 @@ class SessionTree:
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
 
-    def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
+    def _work(
+        self,
+        entry: Entry,
+        words: list[str],
+        timeout: float,
+        ask: Callable[[], None] | None = None,
+    ) -> command.Finished:
         running = command.start(entry, words)
         self._note_worker(running.pid)
         try:
-            return command.finish(running, timeout)
+            return command.finish(running, timeout, ask)
         finally:
             self._note_worker(0)
 

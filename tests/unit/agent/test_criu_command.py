@@ -1,5 +1,6 @@
 """CRIU's command lines: what must never be missing from them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,25 @@ def test_what_is_killed_for_its_time_is_told_from_what_somebody_else_killed() ->
     running.kill()
     killed = command.finish(running, 30)
     assert (killed.status, killed.late) == (-9, False)
+
+
+def test_what_is_late_is_asked_first_and_ends_by_itself() -> None:
+    reading, writing = os.pipe()
+    waits = sh.Command("sh")(
+        "-c", "read line; exit 3", _in=reading, _bg=True, _bg_exc=False, _ok_code=[0, 3]
+    )
+    late = command.finish(waits, 0.05, lambda: os.close(writing), 60)
+    os.close(reading)
+    assert (late.status, late.late) == (3, True)
+
+
+def test_what_does_not_end_when_it_is_asked_is_killed() -> None:
+    asked: list[bool] = []
+    late = command.finish(asleep(), 0.05, lambda: asked.append(True), 0.05)
+    assert (late.status, late.late, asked) == (-9, True, [True])
+
+
+def test_a_dump_is_not_ended_by_want_of_memory_or_a_broken_pipe() -> None:
+    """It is a tracer; a restore must not be one: what comes back would inherit it."""
+    assert "--tracer" in command.Entry(tracer=True).argv()
+    assert "--tracer" not in command.Entry().argv()
