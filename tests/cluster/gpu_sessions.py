@@ -9,13 +9,12 @@ from pathlib import Path
 
 from reclaim_lab import gpus
 
-from tests.cluster.conftest import Lab
+from tests.cluster.conftest import CARDS, Lab
 from tests.cluster.notebook import put
 from tests.cluster.sessions import Counter
 
 PYTHON = "/opt/slurm-reclaim/bin/python3"
 NOW = Path(__file__).with_name("inside") / "gpu_now.py"
-CARDS = 2
 MIB = 1 << 20
 
 

@@ -11,7 +11,6 @@ from tests.cluster.notebook import put
 from tests.cluster.sessions import only
 from tests.cluster.test_gpu_session import (  # noqa: F401
     begin,
-    gpu_lab,
     hibernating,
     impatient,
     in_background,
@@ -39,7 +38,7 @@ def hostile(gpu_lab: Lab, begin: Begin) -> Begin:  # noqa: F811
 
 
 def test_one_that_becomes_another_program_costs_the_other_nothing(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     begin: Begin,  # noqa: F811
 ) -> None:
     session = begin(client="--two --exec")
@@ -67,7 +66,7 @@ def test_one_that_becomes_another_program_costs_the_other_nothing(
 
 
 def test_one_that_stops_itself_is_given_back(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     hostile: Begin,
     impatient: None,  # noqa: F811
 ) -> None:
@@ -83,7 +82,7 @@ def test_one_that_stops_itself_is_given_back(
 
 
 def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     hostile: Begin,
 ) -> None:
     """CRIU itself would refuse its device files; here they are plain ones."""
@@ -108,7 +107,7 @@ def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
     ("verb", "how"), [("hibernate", "scancel"), ("restore", "scontrol requeue")]
 )
 def test_a_job_that_ends_with_its_gpu_in_our_hand(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     begin: Begin,  # noqa: F811
     verb: str,
     how: str,

@@ -9,20 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import Lab, lab_name, running
-from tests.cluster.gpu_sessions import CARDS, MIB, Begin, GpuSession, fill, script
+from tests.cluster.conftest import Lab
+from tests.cluster.gpu_sessions import MIB, Begin, GpuSession, fill, script
 from tests.cluster.sessions import only
 
 pytestmark = pytest.mark.cluster
 
 DROP_IN = "/etc/slurm-reclaim/conf.d/zz-gpu.toml"
 NODES = ("n1", "n2")
-
-
-@pytest.fixture(scope="module")
-def gpu_lab() -> Iterator[Lab]:
-    with running(lab_name("-cuda"), nodes=2, gpus=CARDS) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.conftest import Lab, lab_name, running
+from tests.cluster.conftest import Lab
 from tests.cluster.sessions import Counter, only
 
 pytestmark = pytest.mark.cluster
@@ -29,12 +29,6 @@ while sleep 1; do
     put now
 done
 """
-
-
-@pytest.fixture(scope="module")
-def gpu_lab() -> Iterator[Lab]:
-    with running(lab_name("-cuda"), nodes=2, gpus=2) as cluster:
-        yield cluster
 
 
 @dataclass
