@@ -319,6 +319,10 @@ class NodeStore(Protocol):
         """See that there is room for `size` bytes."""
         ...
 
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        """Where `stage` will write."""
+        ...
+
     def stage(
         self,
         session: SessionId,
