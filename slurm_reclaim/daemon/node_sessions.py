@@ -91,9 +91,9 @@ class NodeSessions:
         log.info("session job=%s is over on this node: %s", session.job_id, why)
         if session.private_tmp:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
-        if session.staged and session.job_id not in self.busy:
-            work = Path(self._config.agent.state) / "work" / Path(session.staged).parent.name
-            threading.Thread(target=_remove, args=(str(work),)).start()
+        if session.session and session.job_id not in self.busy:
+            folder = f"{self._config.agent.state}/work/{session.session.rpartition('/')[2]}"
+            threading.Thread(target=_remove, args=(folder,)).start()
         self._remove_staged(session)
         self.changed.set()
 

@@ -114,11 +114,10 @@ def _save_tree(
 
     session.progress = Progress("dump", 0, total, clock.now())
     # First: whatever dies meanwhile, a later agent removes what is there of a job that has ended.
-    session.staged = str(store.staging(id, order.restarts))
+    session.session, session.staged = order.session, str(store.staging(id, order.restarts))
     save(session)
     staged = store.stage(id, order.restarts, tree.owner(), note)
-    session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.order = order.id
+    session.living, session.reason, session.order = Living.DUMPING, order.reason, order.id
     saving = _Saving(order, id, session, tree, store, staged)
     why = ""
     try:

@@ -19,7 +19,8 @@ def take_seen(desk: Desk, report: Report, told: SessionReport, session: Session)
     """Keep under which boot of its node an incarnation was shown."""
     if not report.boot_id or told.restarts != session.restarts or session.node != report.node:
         return
-    desk.update(session.id, seen=Seen(report.node, told.restarts, report.boot_id))
+    if (seen := Seen(report.node, told.restarts, report.boot_id)) != session.seen:
+        desk.update(session.id, seen=seen)
 
 
 def lost(desk: Desk, session: Session) -> str:

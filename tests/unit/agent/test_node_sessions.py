@@ -37,7 +37,8 @@ class Node:
     def session(self, pid: int, boot: str = "") -> NodeSession:
         return NodeSession(
             7, 2001, 2001, 1, "fresh", Living.RUNNING, init=pid, init_start=tree.start_time(pid),
-            staged=str(self.staged), private_tmp=str(self.tmp), boot=boot or tree.boot_id(),
+            session="lab/7.2001.5", staged=str(self.staged), private_tmp=str(self.tmp),
+            boot=boot or tree.boot_id(),
         )  # fmt: skip
 
     def started(self) -> NodeSessions:
