@@ -47,6 +47,10 @@ class Scheduler(Protocol):
 
     async def requeue_held(self, job_id: int, *, special_exit: bool) -> None: ...
 
+    async def requeue(self, job_id: int) -> None:
+        """As Slurm itself does where it loses a node: the job is to start again, unheld."""
+        ...
+
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
@@ -321,6 +325,10 @@ class NodeStore(Protocol):
 
     def reserve(self, size: int) -> None:
         """See that there is room for `size` bytes."""
+        ...
+
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        """Where `stage` will write."""
         ...
 
     def stage(

@@ -240,6 +240,7 @@ class NodeStarts:
             restored=bool(root),
             started=time.time(),
             private_tmp=self._private_tmp(job_id),
+            boot=tree.boot_id(),
         )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

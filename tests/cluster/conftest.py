@@ -223,6 +223,16 @@ def lab() -> Iterator[Lab]:
         yield cluster
 
 
+CARDS = 2  # of each node of a lab with GPUs
+
+
+@pytest.fixture(scope="module")
+def gpu_lab() -> Iterator[Lab]:
+    """With simulated GPUs (tests/gpu)."""
+    with running(lab_name("-cuda"), nodes=2, gpus=CARDS) as cluster:
+        yield cluster
+
+
 # Files that take minutes, the longest first: of the labs side by side none is to be left with such
 # a one when the other has nothing more to do.
 LONGEST = (

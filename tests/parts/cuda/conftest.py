@@ -53,6 +53,7 @@ class Node:
     driver: str = "580.65.06"
     extra: list[str] = field(default_factory=list)
     per_card: list[str] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)  # minors of cards that have fallen off the bus
 
     def __post_init__(self) -> None:
         for name in ("devices", "memory"):
@@ -76,9 +77,16 @@ class Node:
             lines += ["card", f"uuid {uuid(minor)}", f"name {self.model}", f"minor {minor}"]
             lines += [f"vram {1024 * MIB} {self.taken}", "rates 0 0 0 0", "pcie 0 0"]
             lines += self.per_card
+            lines += ["lost", "error * GPU_IS_LOST"] if minor in self.lost else []
         fresh = self.folder / "nvml.new"
         fresh.write_text("\n".join(lines) + "\n")
         fresh.rename(self.folder / "nvml")
+
+    def lose(self, minor: int) -> None:
+        """One card falls off the bus; the driver can be asked as long as there is another one."""
+        self.lost.add(minor)
+        self.open(*range(self.cards))
+        self.write(*self.extra)
 
     def open(self, *minors: int) -> None:
         """The device files that can be opened."""

@@ -262,6 +262,8 @@ def test_an_agent_killed_at_any_step_recovers_to_one_truth(tmp_path):
         world.fail_at = number
         with pytest.raises(Killed):
             hibernate(world)
+        staged = [str(each) for each in (folder / "store").rglob(".staging-*")]
+        assert set(staged) <= {world.recorded}, f"killed at {name}: nobody would ever remove it"
         # what the next agent finds on disk: the last living state that was saved
         world.session.living = world.saved[-1] if world.saved else Living.RUNNING
         world.session.held = world.link.held

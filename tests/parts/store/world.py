@@ -48,6 +48,7 @@ class World:
         self.link = _Link(self)
         self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
         self.saved: list[Living] = []
+        self.recorded = ""
         self.steps: list[str] = []
         self.fail_at = -1
         self.error: BaseException = Killed()
@@ -73,6 +74,7 @@ class World:
     def save(self, session: NodeSession) -> None:
         self.step("save")
         self.saved.append(session.living)
+        self.recorded = session.staged
 
     def order(self, **changes) -> Order:
         values = {
