@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,7 @@ class Node:
             stderr=log,
             text=True,
             env=self.environment(**(env or {})),
+            start_new_session=True,
         )
         self.started.append(process)
         return process
@@ -183,7 +186,9 @@ def node(built: Built, tmp_path: Path) -> Iterator[Node]:
     made.says(card(0), card(1))
     yield made
     for process in made.started:
-        process.kill()
+        # What it has forked is of its group, whether or not it is still there itself.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     for process in made.started:
         process.wait()
     complaints = (tmp_path / "stderr").read_text() if (tmp_path / "stderr").exists() else ""
