@@ -25,20 +25,12 @@ from slurm_reclaim.config.schema import Path as Setting
 from slurm_reclaim.model.node_session import GpuGrant, NodeSession
 from slurm_reclaim.model.order import Living
 
-SIMULATED = Path(__file__).parents[2] / "gpu"
-CLIENT = SIMULATED / "cuda_session.py"
+CLIENT = Path(__file__).parents[2] / "gpu/cuda_session.py"
 MIB = 1 << 20
 
 
 def uuid(minor: int) -> str:
     return f"GPU-51b00000-0000-0000-0000-{minor:012x}"
-
-
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = tmp_path_factory.mktemp("simulated")
-    subprocess.run(["make", "-s", "-C", str(SIMULATED), f"BUILD={build}"], check=True)
-    return build
 
 
 @dataclass
@@ -102,8 +94,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(libraries: Path, tmp_path: Path) -> Node:
-    made = Node(libraries, tmp_path)
+def node(simulated: Path, tmp_path: Path) -> Node:
+    made = Node(simulated, tmp_path)
     made.open(0)
     return made
 
