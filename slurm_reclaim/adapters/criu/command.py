@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Sequence
+import select
+import subprocess
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-
-import sh
 
 from slurm_reclaim.model.checkpoint import Credentials
 
@@ -25,6 +25,8 @@ SECCOMP_CAPS = ("sys_admin",)
 # open_by_handle_at(2), by which CRIU finds the path of an inotify watch
 INOTIFY_CAPS = ("dac_read_search",)
 RESTORE_CAPS = ("checkpoint_restore", "setpcap", "net_admin")
+_PIPE = 1 << 16  # bytes: a pipe that nobody reads holds no more
+_MOST_SAID = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,52 +77,87 @@ class Finished:
         return self.status == 0
 
 
+class Running:
+    """A command at work, for `finish`."""
+
+    def __init__(self, child: subprocess.Popen[bytes], said: int) -> None:
+        self.pid, self.kill, self.wait = child.pid, child.kill, child.wait
+        self.said = said
+
+
+def launch(
+    words: Sequence[str],
+    keep: Collection[int] = (),
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+) -> Running:
+    """Start a program by its path; `keep` are the descriptors it is given. What it writes is kept,
+    or with `stdout` what it writes to standard error."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        child = subprocess.Popen(
+            words,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or writing,
+            stderr=writing,
+            env=ENVIRONMENT,
+            pass_fds=keep,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return Running(child, reading)
+
+
 def start(
     entry: Entry,
     command: Sequence[str],
     stdin: BinaryIO | None = None,
     stdout: BinaryIO | None = None,
-) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it. Its output is kept, or with
-    `stdout` what it writes to standard error."""
-    for fd in entry.keep:
-        os.set_inheritable(fd, True)
-    run = sh.Command(str(LIBEXEC / "reclaim-exec"))
-    return run(
-        *entry.argv(),
-        "--",
-        *command,
-        _env=ENVIRONMENT,
-        _pass_fds=set(entry.keep),
-        _bg=True,
-        _bg_exc=False,
-        _tty_out=False,
-        _err_to_out=stdout is None,
-        _in=stdin,
-        _out=stdout,
-        _ok_code=list(range(-64, 256)),
-    )
+) -> Running:
+    """As `launch`, there where `entry` leads to."""
+    words = [str(LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *command]
+    return launch(words, entry.keep, stdin, stdout)
 
 
-def finish(running: sh.RunningCommand, timeout: float) -> Finished:
-    """Wait; after `timeout` seconds the command is killed. By a timer of our own, since those of sh
-    make it look for the end every 0.1 s only."""
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        running.kill()
-
-    timer = threading.Timer(timeout, end)
-    timer.daemon = True
-    timer.start()
+def finish(running: Running, timeout: float) -> Finished:
+    """Wait; after `timeout` seconds the command is killed. Its end counts, not that of its output,
+    which a child of its own may hold open."""
+    deadline, late, said = time.monotonic() + timeout, False, bytearray()
+    ended = os.pidfd_open(running.pid)
     try:
-        running.wait()
+        poll = select.poll()
+        for fd in (ended, running.said):
+            poll.register(fd, select.POLLIN)
+        ready: set[int] = set()
+        while ended not in ready:
+            left = None if late else max(0.0, (deadline - time.monotonic()) * 1000)
+            ready = {fd for fd, _ in poll.poll(left)}
+            if not ready and not late:
+                late = True
+                running.kill()
+            if running.said in ready and not _hear(running.said, said):
+                poll.unregister(running.said)
+        _hear(running.said, said)
+        status = running.wait()
     finally:
-        timer.cancel()
-    said = running.stdout or running.stderr or b""
-    status = int(running.exit_code or 0)
-    return Finished(status, said.decode(errors="replace"), status != 0 and late.is_set())
+        os.close(ended)
+        os.close(running.said)
+    return Finished(status, said.decode(errors="replace"), late and status != 0)
+
+
+def _hear(fd: int, said: bytearray) -> bool:
+    """Take what is in the pipe, and remember the end of it; whether more may come."""
+    try:
+        piece = os.read(fd, _PIPE)
+    except BlockingIOError:
+        return True
+    said += piece
+    del said[:-_MOST_SAID]
+    return bool(piece)
 
 
 def run(
