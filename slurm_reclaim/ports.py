@@ -299,6 +299,10 @@ class Opened(Protocol):
     images: Path
     criu: Path
 
+    def ready(self) -> None:
+        """Wait for `images`; everything else waits by itself. StoreUnavailable, IntegrityError."""
+        ...
+
     def send(self, name: str) -> AbstractContextManager[BinaryIO]:
         """The stream `name`, from front to back. IntegrityError at the end where it was cut."""
         ...
