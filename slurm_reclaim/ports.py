@@ -303,6 +303,10 @@ class Opened(Protocol):
         """Wait for `images`; everything else waits by itself. StoreUnavailable, IntegrityError."""
         ...
 
+    def give(self) -> None:
+        """Until here CRIU waits for the first image."""
+        ...
+
     def send(self, name: str) -> AbstractContextManager[BinaryIO]:
         """The stream `name`, from front to back. IntegrityError at the end where it was cut."""
         ...

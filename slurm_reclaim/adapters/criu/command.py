@@ -80,9 +80,15 @@ class Finished:
 class Running:
     """A command at work, for `finish`."""
 
-    def __init__(self, child: subprocess.Popen[bytes], said: int) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], said: BinaryIO) -> None:
         self.pid, self.kill, self.wait = child.pid, child.kill, child.wait
         self.said = said
+
+    def end(self) -> None:
+        """Whatever it was at; nothing where it is finished."""
+        self.kill()
+        self.wait()
+        self.said.close()
 
 
 def launch(
@@ -109,7 +115,7 @@ def launch(
         raise
     finally:
         os.close(writing)
-    return Running(child, reading)
+    return Running(child, os.fdopen(reading, "rb", buffering=0))
 
 
 def start(
@@ -127,10 +133,10 @@ def finish(running: Running, timeout: float) -> Finished:
     """Wait; after `timeout` seconds the command is killed. Its end counts, not that of its output,
     which a child of its own may hold open."""
     deadline, late, said = time.monotonic() + timeout, False, bytearray()
-    ended = os.pidfd_open(running.pid)
+    output, ended = running.said.fileno(), os.pidfd_open(running.pid)
     try:
         poll = select.poll()
-        for fd in (ended, running.said):
+        for fd in (ended, output):
             poll.register(fd, select.POLLIN)
         ready: set[int] = set()
         while ended not in ready:
@@ -139,13 +145,13 @@ def finish(running: Running, timeout: float) -> Finished:
             if not ready and not late:
                 late = True
                 running.kill()
-            if running.said in ready and not _hear(running.said, said):
-                poll.unregister(running.said)
-        _hear(running.said, said)
+            if output in ready and not _hear(output, said):
+                poll.unregister(output)
+        _hear(output, said)
         status = running.wait()
     finally:
         os.close(ended)
-        os.close(running.said)
+        running.end()
     return Finished(status, said.decode(errors="replace"), late and status != 0)
 
 

@@ -176,7 +176,8 @@ class SessionTree:
                 keep=(fd,),
             )
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
-            done = self._work(entry, words, self._config.dump_timeout)
+            with self._at_work(entry, words) as running:
+                done = command.finish(running, self._config.dump_timeout)
         if not done.ok:
             why = staged.trouble() or self._why("dump", done, staged.criu / "dump.log")
             raise DumpFailed(why)
@@ -189,12 +190,15 @@ class SessionTree:
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
 
-    def _work(self, entry: Entry, words: list[str], timeout: float) -> command.Finished:
+    @contextmanager
+    def _at_work(self, entry: Entry, words: list[str]) -> Iterator[command.Running]:
+        """It is to be finished inside, and ended where that does not come to pass."""
         running = command.start(entry, words)
-        self._note_worker(running.pid)
         try:
-            return command.finish(running, timeout)
+            self._note_worker(running.pid)
+            yield running
         finally:
+            running.end()
             self._note_worker(0)
 
     def _why(self, what: str, done: command.Finished, log: Path) -> str:
@@ -263,12 +267,9 @@ class SessionTree:
         manifest = opened.manifest
         inherit: Sequence[tuple[int, str]] = ()
         try:
-            self._prepare(opened.images, manifest)
-            self._surroundings.put_back(opened)
             inherit = self._surroundings.inherit(manifest)
-            self._gpus.expect(manifest.needs)
             with _opened(opened.criu) as fd:
-                done = self._restore(fd, inherit, manifest)
+                done = self._restore(opened, fd, inherit)
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:
@@ -285,8 +286,10 @@ class SessionTree:
                 os.close(fd)
             self._gpus.limit.put_back()
 
-    def _prepare(self, private: Path, manifest: Manifest) -> None:
-        """Edit the copy that only root can reach, and that CRIU is given from."""
+    def _prepare(self, opened: Opened) -> None:
+        """Edit the copy that only root can reach, and that CRIU is given from; put back what CRIU
+        does not."""
+        private, manifest = opened.images, opened.manifest
         known = rights.of_threads(manifest.rights)
         credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
@@ -294,14 +297,14 @@ class SessionTree:
         self._fitting.edit(private)
         if manifest.seccomp:
             images.drop_seccomp(private)
+        self._surroundings.put_back(opened)
+        self._gpus.expect(manifest.needs)
 
     def _restore(
-        self,
-        images_fd: int,
-        inherit: Sequence[tuple[int, str]],
-        manifest: Manifest,
+        self, opened: Opened, images_fd: int, inherit: Sequence[tuple[int, str]]
     ) -> command.Finished:
-        session = self._session
+        """CRIU looks at the kernel first, which takes it a moment, and then waits for an image."""
+        session, manifest = self._session, opened.manifest
         entry = Entry(
             join=((session.init, "mnt,pid"),),
             cgroups_of=session.relay,
@@ -316,7 +319,10 @@ class SessionTree:
             keep=(images_fd, *(fd for fd, _ in inherit)),
         )
         words = command.restore(self._config.criu, images_fd, inherit)
-        return self._work(entry, words, self._config.restore_timeout)
+        with self._at_work(entry, words) as running:
+            self._prepare(opened)
+            opened.give()
+            return command.finish(running, self._config.restore_timeout)
 
     def _see_alive(self, manifest: Manifest) -> None:
         """CRIU's word is not enough: the root runs, nobody is missing, and nobody has gained

@@ -1,6 +1,6 @@
-"""The program that gives a checkpoint back: from packs, through checks, into the pipes of CRIU and
-of the agent's own tools. Nobody is handed a byte that was not compared with the sealed manifest
-in this program's own memory first.
+"""The program that gives a checkpoint back: from packs, through checks, into the pipes of the
+agent's own tools and, when the agent says so, of CRIU. Nobody is handed a byte that was not
+compared with the sealed manifest in this program's own memory first.
 
 Started by `staging.Opened`, with two descriptors: a listening socket for CRIU, and the agent's end.
 It puts the small images into `<images>`, where the agent edits them before CRIU asks for them.
@@ -51,8 +51,7 @@ class Serve:
                 for piece in blocks.read(stream, self._packs):
                     file.write(piece)
         self._say({"ready": True})
-        for end in (self._listening, self._agent):
-            self._poll.register(end.fileno(), select.POLLIN)
+        self._poll.register(self._agent.fileno(), select.POLLIN)
         # CRIU outlives an agent that is restarted: it is served to its end.
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
@@ -79,7 +78,12 @@ class Serve:
             self._hung_up = True
             self._poll.unregister(self._agent.fileno())
             return
-        if message["do"] == "send" and fd is not None:
+        if message["do"] == "tell":
+            with suppress(talk.Hangup):
+                self._say({"told": message["number"]})
+        elif message["do"] == "give":
+            self._poll.register(self._listening.fileno(), select.POLLIN)
+        elif message["do"] == "send" and fd is not None:
             self._start(self._bulk.get(message["name"]), message["name"], fd, lend=False)
 
     def _answer(self, connection: socket.socket) -> None:

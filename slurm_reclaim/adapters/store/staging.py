@@ -203,6 +203,7 @@ class Opened(_Program):
     def __init__(
         self, folder: Path, packs: Path, work: Path, manifest: Manifest, keys: dict[str, str]
     ) -> None:
+        self._asked = 0
         super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
         self.manifest = manifest
         try:
@@ -225,6 +226,10 @@ class Opened(_Program):
         be done without it needs to. Raises IntegrityError, StoreUnavailable."""
         self.wait(lambda: "ready" in self._told)
 
+    def give(self) -> None:
+        """CRIU, which may have asked by now, is given from here on what it asks for."""
+        self.say({"do": "give"})
+
     @contextmanager
     def send(self, name: str) -> Iterator[BinaryIO]:
         """The stream `name` to be read from front to back. Raises IntegrityError at the end, where
@@ -239,3 +244,13 @@ class Opened(_Program):
             yield file
         if why := self.trouble():
             raise IntegrityError(why)
+
+    def trouble(self) -> str:
+        """A complaint is sent before the pipe ends that it is about: what is asked for now comes
+        after it."""
+        self._asked += 1
+        with suppress(talk.Hangup, OSError):
+            talk.send(self._ours, {"do": "tell", "number": self._asked})
+            with self._changed:
+                self._changed.wait_for(lambda: self._gone or self._told.get("told") == self._asked)
+        return super().trouble()

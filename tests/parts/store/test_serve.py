@@ -27,6 +27,7 @@ class Asking:
     """Asks for images in CRIU's protocol (criu/img-streamer.c)."""
 
     def __init__(self, opened: Opened) -> None:
+        opened.give()
         self._end = socket.socket(socket.AF_UNIX)
         self._end.connect(str(opened.criu / "streamer-serve.sock"))
 
@@ -97,6 +98,28 @@ def test_what_waits_in_a_full_pipe_is_not_written_over(shop: Shop) -> None:
             (unread,) = struct.unpack("i", fcntl.ioctl(fd, 0x541B, bytes(4)))
         time.sleep(0.2)  # for what must not happen
         assert take(fd) == RANDOM
+
+
+def test_whoever_asks_early_waits_until_the_images_are_as_they_are_to_be(shop: Shop) -> None:
+    opened = shop.store.open(ID, 0)
+    try:
+        with socket.socket(socket.AF_UNIX) as early:
+            early.connect(str(opened.criu / "streamer-serve.sock"))
+            early.sendall(struct.pack("<I", 12) + b"\x0a\x0acore-1.img")
+            opened.ready()
+            (opened.images / "core-1.img").write_bytes(b"edited")
+            early.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                early.recv(4)
+            opened.give()
+            early.settimeout(30)
+            assert early.recv(8) == struct.pack("<I", 2) + b"\x08\x01"
+            reading, writing = os.pipe()
+            socket.send_fds(early, [b"\0"], [writing])
+            os.close(writing)
+            assert take(reading) == b"edited"
+    finally:
+        opened.close()
 
 
 def test_several_processes_are_read_at_once(shop: Shop) -> None:
