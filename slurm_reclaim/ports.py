@@ -236,14 +236,20 @@ class Tree(Protocol):
         """Give the job's output files back what was in them. RestoreFailed."""
         ...
 
+    def coming_back(self, opened: Opened) -> AbstractContextManager[None]:
+        """While inside, what is to restore the checkpoint is there and waits for `restore`; without
+        that it is ended and has done nothing. RestoreFailed."""
+        ...
+
     def fits(self, manifest: Manifest) -> Sequence[str]:
-        """See that files, ports and memory are as the checkpoint needs them, before anything is
-        started; what changed and is no hindrance, as sentences. DoesNotFit, which names all."""
+        """See that files, ports and memory are as the checkpoint needs them, before anything of it
+        is given out. What changed and is no hindrance, as sentences. DoesNotFit, which names
+        all."""
         ...
 
     def restore(self, opened: Opened) -> None:
-        """Bring the tree of a checkpoint back. RestoreFailed, IntegrityError: nothing is left
-        behind."""
+        """Bring the tree of a checkpoint back that is `coming_back`. RestoreFailed,
+        IntegrityError: nothing is left behind."""
         ...
 
 

@@ -8,7 +8,7 @@ node.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
@@ -37,12 +37,13 @@ def restore(
     session.progress = Progress("open", 0, 0, clock.now())
     try:
         save(session)
-        with closing(store.open(id, restarts)) as opened:
+        with closing(store.open(id, restarts)) as opened, ExitStack() as stack:
             manifest = opened.manifest
             session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
             session.progress = Progress("restore", 0, manifest.size, clock.now())
             try:
-                # While what the store needs for `opened` is got ready.
+                stack.enter_context(tree.coming_back(opened))
+                # While that, and what the store needs for `opened`, is got ready.
                 session.changed = tuple(tree.fits(manifest))[:MOST_CHANGED]
             finally:
                 # Whatever becomes of the restore: Slurm has truncated them already.

@@ -31,6 +31,7 @@ from slurm_reclaim.errors import (
     DumpFailed,
     IntegrityError,
     OperationFailed,
+    ProgrammingError,
     RestoreFailed,
     Unavailable,
 )
@@ -77,6 +78,7 @@ class SessionTree:
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
+        self._criu: command.Running | None = None
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
         self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
@@ -263,13 +265,35 @@ class SessionTree:
     def fits(self, manifest: Manifest) -> Sequence[str]:
         return self._fitting.check(manifest)
 
-    def restore(self, opened: Opened) -> None:
-        manifest = opened.manifest
-        inherit: Sequence[tuple[int, str]] = ()
+    @contextmanager
+    def coming_back(self, opened: Opened) -> Iterator[None]:
+        """CRIU looks at the kernel first, which takes it a moment, and then waits for an image."""
         try:
-            inherit = self._surroundings.inherit(manifest)
-            with _opened(opened.criu) as fd:
-                done = self._restore(opened, fd, inherit)
+            with _opened(opened.criu) as fd, self._handed_over(opened.manifest) as inherit:
+                entry, words = self._entry_of(opened.manifest, fd, inherit)
+                with self._at_work(entry, words) as self._criu:
+                    yield
+                self._criu = None
+        except OSError as error:
+            raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
+
+    @contextmanager
+    def _handed_over(self, manifest: Manifest) -> Iterator[Sequence[tuple[int, str]]]:
+        inherit = self._surroundings.inherit(manifest)
+        try:
+            yield inherit
+        finally:
+            for fd, _ in inherit:
+                os.close(fd)
+
+    def restore(self, opened: Opened) -> None:
+        manifest, criu = opened.manifest, self._criu
+        if criu is None:
+            raise ProgrammingError("restored only while it is coming back")
+        try:
+            self._prepare(opened)
+            opened.give()
+            done = command.finish(criu, self._config.restore_timeout)
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:
@@ -282,8 +306,6 @@ class SessionTree:
                 raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
             raise
         finally:
-            for fd, _ in inherit:
-                os.close(fd)
             self._gpus.limit.put_back()
 
     def _prepare(self, opened: Opened) -> None:
@@ -300,11 +322,10 @@ class SessionTree:
         self._surroundings.put_back(opened)
         self._gpus.expect(manifest.needs)
 
-    def _restore(
-        self, opened: Opened, images_fd: int, inherit: Sequence[tuple[int, str]]
-    ) -> command.Finished:
-        """CRIU looks at the kernel first, which takes it a moment, and then waits for an image."""
-        session, manifest = self._session, opened.manifest
+    def _entry_of(
+        self, manifest: Manifest, images_fd: int, inherit: Sequence[tuple[int, str]]
+    ) -> tuple[Entry, list[str]]:
+        session = self._session
         entry = Entry(
             join=((session.init, "mnt,pid"),),
             cgroups_of=session.relay,
@@ -318,11 +339,7 @@ class SessionTree:
             caps=command.RESTORE_CAPS,
             keep=(images_fd, *(fd for fd, _ in inherit)),
         )
-        words = command.restore(self._config.criu, images_fd, inherit)
-        with self._at_work(entry, words) as running:
-            self._prepare(opened)
-            opened.give()
-            return command.finish(running, self._config.restore_timeout)
+        return entry, command.restore(self._config.criu, images_fd, inherit)
 
     def _see_alive(self, manifest: Manifest) -> None:
         """CRIU's word is not enough: the root runs, nobody is missing, and nobody has gained

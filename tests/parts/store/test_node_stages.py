@@ -362,13 +362,15 @@ def test_a_failed_restore_keeps_the_image(tmp_path):
     assert world.store.real.committed(ID) == [0]
 
 
-def test_what_does_not_fit_has_its_output_files_put_back(tmp_path):
+@pytest.mark.parametrize("step", ["coming_back", "fits"])
+def test_what_can_not_be_restored_has_its_output_files_put_back(tmp_path, step):
     """Slurm has truncated them, and the restore may be on another node next time."""
     world = hibernated(tmp_path)
     world.steps.clear()
-    world.fail_at, world.error = 2, OperationFailed("numpy is another version")
+    world.fail_at = ["save", "open", "coming_back", "fits"].index(step)
+    world.error = OperationFailed("numpy is another version")
     assert not restore(world)
-    assert world.steps[2:] == ["fits", "outputs", "save"]
+    assert world.steps[world.fail_at :] == [step, "outputs", "save"]
     assert world.session.reason == "numpy is another version"
 
 
