@@ -240,14 +240,20 @@ class Tree(Protocol):
         """Give the job's output files back what was in them. RestoreFailed."""
         ...
 
+    def coming_back(self, opened: Opened) -> AbstractContextManager[None]:
+        """While inside, what is to restore the checkpoint is there and waits for `restore`; without
+        that it is ended and has done nothing. RestoreFailed."""
+        ...
+
     def fits(self, manifest: Manifest) -> Sequence[str]:
-        """See that files, ports and memory are as the checkpoint needs them, before anything is
-        started; what changed and is no hindrance, as sentences. DoesNotFit, which names all."""
+        """See that files, ports and memory are as the checkpoint needs them, before anything of it
+        is given out. What changed and is no hindrance, as sentences. DoesNotFit, which names
+        all."""
         ...
 
     def restore(self, opened: Opened) -> None:
-        """Bring the tree of a checkpoint back. RestoreFailed, IntegrityError: nothing is left
-        behind."""
+        """Bring the tree of a checkpoint back that is `coming_back`. RestoreFailed,
+        IntegrityError: nothing is left behind."""
         ...
 
 
@@ -306,6 +312,14 @@ class Opened(Protocol):
     work: Path
     images: Path
     criu: Path
+
+    def ready(self) -> None:
+        """Wait for `images`; everything else waits by itself. StoreUnavailable, IntegrityError."""
+        ...
+
+    def give(self) -> None:
+        """Until here CRIU waits for the first image."""
+        ...
 
     def send(self, name: str) -> AbstractContextManager[BinaryIO]:
         """The stream `name`, from front to back. IntegrityError at the end where it was cut."""

@@ -378,6 +378,18 @@ def test_a_failed_restore_keeps_the_image(tmp_path):
     assert world.store.real.committed(ID) == [0]
 
 
+@pytest.mark.parametrize("step", ["coming_back", "fits"])
+def test_what_can_not_be_restored_has_its_output_files_put_back(tmp_path, step):
+    """Slurm has truncated them, and the restore may be on another node next time."""
+    world = hibernated(tmp_path)
+    world.steps.clear()
+    world.fail_at = ["save", "open", "coming_back", "fits"].index(step)
+    world.error = OperationFailed("numpy is another version")
+    assert not restore(world)
+    assert world.steps[world.fail_at :] == [step, "outputs", "save"]
+    assert world.session.reason == "numpy is another version"
+
+
 def test_an_older_checkpoint_of_the_same_number_is_not_taken_for_the_commit(tmp_path):
     """A session that was restored in place is saved again under its number: an agent killed before
     the commit must not take the old one for it and kill the tree (S1)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
@@ -200,6 +201,11 @@ class _Tree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self.world.step("outputs")
+
+    @contextmanager
+    def coming_back(self, opened: Opened) -> Iterator[None]:
+        self.world.step("coming_back")
+        yield
 
     def fits(self, manifest: Manifest) -> Sequence[str]:
         self.world.step("fits")
