@@ -9,6 +9,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -86,20 +87,24 @@ class Finished:
 
 
 class Running:
-    """A command at work, for `finish`. sh reaps it no sooner than it is waited for."""
+    """A command at work, for `finish`. `ended` is a PID file descriptor (pidfd_open(2)), None where
+    it ended so soon that sh had reaped it already."""
 
     def __init__(self, command: sh.RunningCommand, said: BinaryIO) -> None:
         self.pid, self.said = int(command.pid), said
-        self._command, self._over = command, False
+        self._command = command
+        self.ended: int | None = None
+        with suppress(ProcessLookupError):
+            self.ended = os.pidfd_open(self.pid)
 
     def kill(self) -> None:
-        if not self._over:
-            self._command.signal(signal.SIGKILL)
+        if self.ended is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.ended, signal.SIGKILL)
 
     def wait(self) -> int:
         """Its exit code, negative for a signal."""
         self._command.wait()
-        self._over = True
         return int(self._command.exit_code or 0)
 
     def end(self) -> None:
@@ -107,6 +112,9 @@ class Running:
         self.kill()
         self.wait()
         self.said.close()
+        if self.ended is not None:
+            os.close(self.ended)
+            self.ended = None
 
 
 def launch(
@@ -165,13 +173,16 @@ def finish(
     itself, and killed `patience` seconds later. Its end counts, not that of its output, which a
     child of its own may hold open."""
     said, late = bytearray(), False
-    output, ended = running.said.fileno(), os.pidfd_open(running.pid)
+    output, ended = running.said.fileno(), running.ended
     poll = select.poll()
-    for fd in (ended, output):
-        poll.register(fd, select.POLLIN)
+    poll.register(output, select.POLLIN)
+    if ended is not None:
+        poll.register(ended, select.POLLIN)
 
     def over(seconds: float | None) -> bool:
         """Whether it ends within so many seconds."""
+        if ended is None:
+            return True
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             left = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
@@ -192,7 +203,6 @@ def finish(
         _hear(output, said)
         status = running.wait()
     finally:
-        os.close(ended)
         running.end()
     return Finished(status, said.decode(errors="replace"), late and status != 0)
 

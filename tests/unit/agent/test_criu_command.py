@@ -72,6 +72,10 @@ def test_what_a_command_says_is_kept_with_its_status() -> None:
     assert (done.status, done.output, done.late) == (3, "one\ntwo\n", False)
 
 
+def test_what_ends_at_once_is_not_missed() -> None:
+    assert {script("exit 4").status for _ in range(30)} == {4}
+
+
 def test_of_much_that_a_command_says_the_end_is_kept() -> None:
     done = script("yes | head -c 1000000; echo; echo the end")
     assert done.ok
