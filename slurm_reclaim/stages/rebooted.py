@@ -28,7 +28,9 @@ def lost(desk: Desk, session: Session) -> str:
     That a report does not name it says nothing (S4). That its node has another boot than the one
     under which it was shown does: no process outlives its kernel."""
     seen = session.seen
-    if seen is None or (seen.node, seen.restarts) != (session.node, session.restarts):
+    if seen is None or not seen.boot:
+        return ""
+    if (seen.node, seen.restarts) != (session.node, session.restarts):
         return ""
     settings = desk.settings
     heard = desk.view.fresh(session.node, desk.clock.now(), settings.silent_after)
