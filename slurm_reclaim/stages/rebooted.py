@@ -12,7 +12,7 @@ from slurm_reclaim.stages.ending import detail_of
 
 # An agent that was just started may not know all yet; and a second host that reports under the
 # node's name, by mistake, must not have a session ended that the first one shows.
-SETTLED = 15.0  # seconds, and at least two of the agents' intervals
+SETTLED = 5.0  # seconds, and at least two of the agents' intervals
 
 
 def take_seen(desk: Desk, report: Report, told: SessionReport, session: Session) -> None:
