@@ -176,6 +176,7 @@ class NodeStarts:
             uid=uid,
             facts=await asyncio.to_thread(self._facts.facts),
             checkpoints=tuple(await asyncio.to_thread(self._checkpoints, images)),
+            boot_id=tree.boot_id(),
         )
         try:
             return await self._controller.post(

@@ -12,7 +12,7 @@ from slurm_reclaim.stages.ending import detail_of
 
 # An agent that was just started may not know all yet; and a second host that reports under the
 # node's name, by mistake, must not have a session ended that the first one shows.
-SETTLED = 15.0  # seconds, and at least two of the agents' intervals
+SETTLED = 5.0  # seconds, and at least two of the agents' intervals
 
 
 def take_seen(desk: Desk, report: Report, told: SessionReport, session: Session) -> None:
@@ -28,7 +28,9 @@ def lost(desk: Desk, session: Session) -> str:
     That a report does not name it says nothing (S4). That its node has another boot than the one
     under which it was shown does: no process outlives its kernel."""
     seen = session.seen
-    if seen is None or (seen.node, seen.restarts) != (session.node, session.restarts):
+    if seen is None or not seen.boot:
+        return ""
+    if (seen.node, seen.restarts) != (session.node, session.restarts):
         return ""
     settings = desk.settings
     heard = desk.view.fresh(session.node, desk.clock.now(), settings.silent_after)

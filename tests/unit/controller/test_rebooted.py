@@ -70,6 +70,26 @@ async def test_also_while_it_is_being_restored(
     assert (session.restarts, session.bad_nodes) == (2, ())
 
 
+async def test_also_before_its_agent_has_shown_it(
+    world: World, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power fails right after the agent was told to restore it."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+
+    def fails(agent: Agent, tree: Tree, answer: StartAnswer) -> None:
+        agent.trees.clear()
+        world.boot_unseen(agent.node)
+
+    with monkeypatch.context() as power:
+        power.setattr(world, "restore", fails)
+        await stand.until(State.RESTORING)
+    await stand.until(State.QUEUED, 6)
+    await stand.until(State.ACTIVE)
+    assert requeues(world) == 1
+
+
 async def test_a_restarted_controller_still_knows_the_boot(world: World, stand: Stand) -> None:
     session = await saved_once(stand)
     await stand.reboot()

@@ -383,7 +383,7 @@ class World:
     def question(self, agent: Agent, tree: Tree) -> StartQuestion:
         found = self.images.get((tree.job_id, tree.uid), {})
         names = tuple(f"{name}/{n}" for name, numbers in found.items() for n in sorted(numbers))
-        return StartQuestion(agent.node, tree.job_id, tree.uid, agent.facts, names)
+        return StartQuestion(agent.node, tree.job_id, tree.uid, agent.facts, names, agent.boot)
 
     def restore(self, agent: Agent, tree: Tree, answer: StartAnswer) -> None:
         if answer.mode is StartMode.WAIT:
