@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from reclaim_lab import accounting, install, ssh
+from reclaim_lab.daemons import touched_by
 from reclaim_lab.errors import LabError
 from reclaim_lab.image import USERS
 from reclaim_lab.node_tree import Tree, apply
@@ -68,32 +69,36 @@ class Cluster:
         machine.boot(disk, self.hardware(name))
 
     def install(self) -> None:
-        """This checkout and the configuration onto all machines that are up; daemons anew."""
+        """This checkout and the configuration onto all machines that are up. What runs and has
+        not changed goes on."""
         layers = install.installed_layers(install.base_layers(0), 0)
         every = self._files()
+        changed: dict[str, set[str]] = {}
 
         def lay_over(machine: Machine) -> None:
             out = files.left_out_on(machine.name)
             kept = {name: file for name, file in every.items() if name not in out}
-            apply(machine, Tree(layers, kept), out)  # type: ignore[arg-type]
+            changed[machine.name] = apply(machine, Tree(layers, kept), out)  # type: ignore[arg-type]
 
         up = [machine for machine in self.machines() if machine.process()]
         _each(lay_over, up)
         for machine in up:
             if machine.name == "ctl":
-                self._start_controller(machine)
-        _each(
-            lambda each: each.run(["sh", "-c", files.COMPUTE_NODE], doing=f"starting {each.name}"),
-            [machine for machine in up if machine.name != "ctl"],
-        )
-        self._wait_for_nodes([machine.name for machine in up if machine.name != "ctl"])
+                self._start_controller(machine, changed["ctl"])
+        nodes = [machine for machine in up if machine.name != "ctl"]
+        _each(lambda machine: self._start_node(machine, changed[machine.name]), nodes)
+        self._wait_for_nodes([machine.name for machine in nodes])
 
-    def _start_controller(self, ctl: Machine) -> None:
-        script = files.CTL.format(users=" ".join(USERS))
+    def _start_controller(self, ctl: Machine, changed: set[str]) -> None:
+        script = _stop(ctl, changed) + files.CTL.format(users=" ".join(USERS))
         ctl.run(["sh", "-c", script], doing="setting up ctl")
         accounting.set_up(ctl, self.places.cluster_name)  # type: ignore[arg-type]
         ssh.make_keys(ctl)  # type: ignore[arg-type]
         ctl.run(["sh", "-c", files.CTL_SLURM], doing="starting slurmctld and reclaimd")
+
+    def _start_node(self, node: Machine, changed: set[str]) -> None:
+        script = _stop(node, changed) + files.COMPUTE_NODE
+        node.run(["sh", "-c", script], doing=f"starting {node.name}")
 
     def down(self, purge: bool) -> None:
         _each(lambda machine: machine.kill(), self.machines())
@@ -175,6 +180,13 @@ class Cluster:
             shown = "  ".join(f"{unit} {states.get(unit, 'unknown')}" for unit in units)
             lines.append(f"{machine.name:4} up (QEMU {process.pid})  {shown}")
         return fine, lines
+
+
+def _stop(machine: Machine, changed: set[str]) -> str:
+    """A line that stops what has to be started anew when these files were changed."""
+    touched = {each.name for each in touched_by(changed)}
+    stale = [unit for unit in units_of(machine.name) if unit in touched]
+    return f"systemctl stop {' '.join(stale)} || :\n" if stale else ""
 
 
 def _store_key() -> bytes:

@@ -99,8 +99,7 @@ for try in $(seq 100); do sacctmgr -nP list cluster >/dev/null 2>&1 && break; sl
 
 CTL_SLURM = """
 set -eu
-systemctl enable -q slurmctld reclaimd
-systemctl restart slurmctld reclaimd
+systemctl enable -q --now slurmctld reclaimd
 """
 
 # docs/install.md 6; munge and slurmd are the site's.
@@ -111,6 +110,5 @@ systemctl daemon-reload
 systemctl start remote-fs.target
 mountpoint -q /shared && mountpoint -q /shared/home && mountpoint -q /squash
 systemd-tmpfiles --create /usr/lib/tmpfiles.d/slurm-reclaim.conf
-systemctl enable -q munge slurmd reclaim-agent
-systemctl restart munge slurmd reclaim-agent
+systemctl enable -q --now munge slurmd reclaim-agent
 """
