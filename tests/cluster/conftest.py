@@ -25,6 +25,8 @@ ASK = Path(__file__).parent / "inside/ask.py"
 class Lab:
     """One test cluster, driven through its command line."""
 
+    program = PROGRAM
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._asker: subprocess.Popen[str] | None = None
@@ -34,7 +36,7 @@ class Lab:
         self, *words: str, stdin: str | None = None, check: bool = True, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(PROGRAM), "--name", self.name, *words],
+            [str(self.program), "--name", self.name, *words],
             input=stdin or "",
             capture_output=True,
             text=True,
