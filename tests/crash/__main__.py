@@ -19,11 +19,11 @@ def main() -> int:
     options = _options()
     rig = Rig(options.lab, options.gpu)
     rig.lab("up", "--nodes", str(options.nodes), "--gpus", "1" if options.gpu else "0")
-    # What a run that was ended by force has left.
-    rig.sh("ctl", f"scancel -u {USER}", check=False)
     stack = ExitStack()
     try:
         rig.install()
+        # What a run that was ended by force has left.
+        rig.sh("ctl", f"scancel -u {USER}", check=False)
         if options.remote:
             stack.enter_context(remote.in_use(rig, PLACE, options.remote))
         matrix = Matrix(rig, _tell, options.minutes)
