@@ -12,8 +12,7 @@ import os
 import select
 import socket
 import threading
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,18 @@ from typing import Any
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
+from slurm_reclaim.adapters.store.flow import FEWEST_AHEAD, Flow, capacity, write_all
+from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.packs import open_pack
-from slurm_reclaim.adapters.store.ring import AHEAD, Ring, capacity, write_all
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
+
+# CRIU's memory images, in the order in which it asks for them.
+_MEMORY = "pages-"
+# Frames that are put together before CRIU comes to them, while it starts or is busy with others:
+# more than the few of each stream, and of all streams together.
+_BEFOREHAND = 64
+_MOST_OF_ONE = 32
 
 
 class Serve:
@@ -43,6 +50,9 @@ class Serve:
         self._hung_up = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() or 2)))
+        # Its work does not stand in line behind what CRIU has not asked for yet.
+        self._pool_of_the_agent = ThreadPoolExecutor(1)
+        self._begun: dict[str, Flow] = {}
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -51,11 +61,27 @@ class Serve:
                 for piece in blocks.read(stream, self._packs):
                     file.write(piece)
         self._say({"ready": True})
+        self._begin()
         self._poll.register(self._agent.fileno(), select.POLLIN)
         # CRIU outlives an agent that is restarted: it is served to its end.
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
                 self._ready(fd)
+
+    def _begin(self) -> None:
+        left = _BEFOREHAND
+        for stream in self._bulk.values():
+            if left and stream.name.startswith(_MEMORY):
+                more = min(left, _MOST_OF_ONE, stream.size // FRAME)
+                left -= more
+                flow = Flow(stream, self._packs, self._pool, FEWEST_AHEAD + more)
+                self._begun[stream.name] = flow
+                flow.fill()
+
+    def _flow(self, stream: blocks.Stream, *, for_criu: bool) -> Flow:
+        begun = self._begun.pop(stream.name, None)
+        pool = self._pool if for_criu else self._pool_of_the_agent
+        return begun or Flow(stream, self._packs, pool, FEWEST_AHEAD)
 
     def _say(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -111,7 +137,11 @@ class Serve:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
                 talk.widen(fd)
-                self._pass(stream, Ring(fd, lend=lend))
+                flow = self._flow(stream, for_criu=lend)
+                try:
+                    flow.pour(fd, lend=lend)
+                finally:
+                    flow.close()
         except BrokenPipeError:
             pass  # the reader has seen enough
         except (ReclaimError, OSError) as error:
@@ -121,24 +151,6 @@ class Serve:
                 self._say({"error": f"{name}: {said}"})
         finally:
             os.close(fd)
-
-    def _pass(self, stream: blocks.Stream, ring: Ring) -> None:
-        """The stream in pieces of about a frame, a few of them put together ahead."""
-        ahead: deque[Future[int]] = deque()
-        batches = blocks.batches(stream)
-        begun = sent = 0
-        try:
-            while True:
-                while len(ahead) < AHEAD and (batch := next(batches, None)) is not None:
-                    place = ring.slot(begun)
-                    ahead.append(self._pool.submit(blocks.assemble, batch, self._packs, place))
-                    begun += 1
-                if not ahead:
-                    return
-                ring.send(sent, ahead.popleft().result())
-                sent += 1
-        finally:
-            ring.close()
 
 
 def main() -> None:
