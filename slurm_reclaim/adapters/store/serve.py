@@ -8,11 +8,14 @@ It puts the small images into `<images>`, where the agent edits them before CRIU
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,18 +23,12 @@ from typing import Any
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
-from slurm_reclaim.adapters.store.flow import FEWEST_AHEAD, Flow, capacity, write_all
-from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.packs import open_pack
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
 
-# CRIU's memory images, in the order in which it asks for them.
-_MEMORY = "pages-"
-# Frames that are put together before CRIU comes to them, while it starts or is busy with others:
-# more than the few of each stream, and of all streams together.
-_BEFOREHAND = 64
-_MOST_OF_ONE = 32
+# Frames decoded ahead of the one that is written.
+_AHEAD = 4
 
 
 class Serve:
@@ -50,9 +47,6 @@ class Serve:
         self._hung_up = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() or 2)))
-        # Its work does not stand in line behind what CRIU has not asked for yet.
-        self._pool_of_the_agent = ThreadPoolExecutor(1)
-        self._begun: dict[str, Flow] = {}
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -61,27 +55,11 @@ class Serve:
                 for piece in blocks.read(stream, self._packs):
                     file.write(piece)
         self._say({"ready": True})
-        self._begin()
         self._poll.register(self._agent.fileno(), select.POLLIN)
         # CRIU outlives an agent that is restarted: it is served to its end.
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
                 self._ready(fd)
-
-    def _begin(self) -> None:
-        left = _BEFOREHAND
-        for stream in self._bulk.values():
-            if left and stream.name.startswith(_MEMORY):
-                more = min(left, _MOST_OF_ONE, stream.size // FRAME)
-                left -= more
-                flow = Flow(stream, self._packs, self._pool, FEWEST_AHEAD + more)
-                self._begun[stream.name] = flow
-                flow.fill()
-
-    def _flow(self, stream: blocks.Stream, *, for_criu: bool) -> Flow:
-        begun = self._begun.pop(stream.name, None)
-        pool = self._pool if for_criu else self._pool_of_the_agent
-        return begun or Flow(stream, self._packs, pool, FEWEST_AHEAD)
 
     def _say(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -110,7 +88,7 @@ class Serve:
         elif message["do"] == "give":
             self._poll.register(self._listening.fileno(), select.POLLIN)
         elif message["do"] == "send" and fd is not None:
-            self._start(self._bulk.get(message["name"]), message["name"], fd, lend=False)
+            self._start(self._bulk.get(message["name"]), message["name"], fd)
 
     def _answer(self, connection: socket.socket) -> None:
         name = criu.receive_name(connection)
@@ -122,26 +100,22 @@ class Serve:
         exists = name in self._bulk or (self._images / name).is_file()
         criu.answer(connection, exists)
         if exists:
-            self._start(self._bulk.get(name), name, criu.receive_pipe(connection), lend=True)
+            self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
 
-    def _start(self, stream: blocks.Stream | None, name: str, fd: int, *, lend: bool) -> None:
-        if stream is None and (self._images / name).stat().st_size <= capacity(fd):
-            self._feed(None, name, fd, lend)  # it fits in: nobody is waited for
-            return
-        feed = threading.Thread(target=self._feed, args=(stream, name, fd, lend), daemon=True)
-        feed.start()
+    def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+        if stream is None and (self._images / name).stat().st_size <= _capacity(fd):
+            self._feed(None, name, fd)  # nobody is waited for
+        else:
+            threading.Thread(target=self._feed, args=(stream, name, fd), daemon=True).start()
 
-    def _feed(self, stream: blocks.Stream | None, name: str, fd: int, lend: bool) -> None:
+    def _feed(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
         try:
             if stream is None:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
                 talk.widen(fd)
-                flow = self._flow(stream, for_criu=lend)
-                try:
-                    flow.pour(fd, lend=lend)
-                finally:
-                    flow.close()
+                for piece in self._pieces(stream):
+                    write_all(fd, memoryview(piece))
         except BrokenPipeError:
             pass  # the reader has seen enough
         except (ReclaimError, OSError) as error:
@@ -151,6 +125,26 @@ class Serve:
                 self._say({"error": f"{name}: {said}"})
         finally:
             os.close(fd)
+
+    def _pieces(self, stream: blocks.Stream) -> Iterator[bytes]:
+        """The stream in pieces of about a frame, a few of them put together ahead."""
+        ahead: deque[Future[bytes]] = deque()
+        batches = blocks.batches(stream)
+        while True:
+            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
+                ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+
+
+def _capacity(pipe: int) -> int:
+    return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def main() -> None:
