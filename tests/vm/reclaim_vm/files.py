@@ -37,6 +37,10 @@ ConstrainDevices=yes
 """
 
 
+# Where QEMU computes every instruction a start takes a minute or more.
+SLOW = "[Service]\nTimeoutStartSec=600s\n"
+
+
 def slurm_conf(cluster: str) -> str:
     text = slurm_files.slurm_conf(cluster, len(COMPUTE), 0)
     # Debian's units give slurmd and slurmctld a run directory each.
@@ -64,6 +68,8 @@ def all_files(cluster: str, munge_key: bytes, store_keys: bytes) -> dict[str, Fi
         "etc/exports": text(EXPORTS),
         "etc/nfs.conf.d/vm.conf": text(NFS_CONF),
         "etc/fstab": text(FSTAB),
+        "etc/systemd/system/reclaimd.service.d/slow.conf": text(SLOW),
+        "etc/systemd/system/reclaim-agent.service.d/slow.conf": text(SLOW),
     }
 
 
