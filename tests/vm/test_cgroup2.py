@@ -1,4 +1,4 @@
-"""Sessions in cgroup v2, in the scope that systemd gave slurmd: adopted, counted, limited, restored."""
+"""Sessions in cgroup v2, in the scope that systemd gave slurmd: adopted, limited, restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def number(lab: Lab, node: str, path: str, row: str = "") -> int:
 
 def test_the_controllers_are_those_of_version_2(lab: Lab) -> None:
     assert lab.out("n1", "stat", "-f", "-c", "%T", "/sys/fs/cgroup") == "cgroup2fs"
-    assert {"cpu", "memory"} <= set(lab.out("n1", "cat", "/sys/fs/cgroup/cgroup.controllers").split())
+    assert {"cpu", "memory"} <= set(
+        lab.out("n1", "cat", "/sys/fs/cgroup/cgroup.controllers").split()
+    )
 
 
 def test_a_restored_session_is_in_its_new_jobs_cgroup_and_its_limit(
@@ -56,14 +58,3 @@ def test_a_restored_session_is_in_its_new_jobs_cgroup_and_its_limit(
     # The limit holds what came back, too.
     words[3:] = ["python3", "-c", "b'x' * (400 << 20)"]
     assert lab.exec("ctl", *words, user="alice", check=False).returncode != 0
-
-
-def test_what_a_session_does_is_metered(lab: Lab, counter: Start) -> None:
-    job = counter(mib=64)
-    job.counts_on()
-
-    def shown() -> dict:
-        return job.session().get("usage") or {}
-
-    seen = lab.wait("a sample", lambda: "cpu" in str(lab.ask("show", job.ref, "--json").stdout))
-    assert seen

@@ -1,4 +1,4 @@
-"""The main job on machines of their own: kernel, PID 1, cgroup v2 and NFS homes with root_squash."""
+"""The main job on machines with a kernel and a PID 1 each, and root-squashed homes on NFS."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_a_machine_without_power_takes_no_hibernated_session_with_it(
     assert job.counts_on().count > before.count
     assert job.node == "n2"
     lab.boot("n1")
-    lab.wait("n1 idle", lambda: "idle" in lab.out("ctl", "sinfo", "-hn", "n1", "-p", "main", "-o", "%T"))
+    lab.wait(
+        "n1 idle", lambda: "idle" in lab.out("ctl", "sinfo", "-hn", "n1", "-p", "main", "-o", "%T")
+    )
 
 
 def test_nothing_is_left_of_a_restored_session_that_is_cancelled(lab: Lab, counter: Start) -> None:

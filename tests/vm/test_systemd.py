@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -57,8 +57,8 @@ def test_a_daemon_that_hangs_is_started_anew(lab: Lab, unit: str) -> None:
 
 
 @pytest.fixture
-def session(lab: Lab, counter: Start) -> Iterator[Counter]:
-    yield counter("-w", "n1")
+def session(counter: Start) -> Counter:
+    return counter("-w", "n1")
 
 
 def test_the_agents_stop_leaves_sessions_alone(lab: Lab, session: Counter) -> None:
