@@ -9,6 +9,9 @@ LAB := tests/cluster/lab
 # Tests on real processes and clusters share a machine with whatever else it does: each gets a second
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
+# Images of containers switch it off: every worker and every program that a test starts would then
+# compile all modules anew, which is half of the time of the unit tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv fmt lint types unit parts spank cluster race crash ide vm test test-gpu check demo \
 	bench docs rpm clean
