@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 
 from slurm_reclaim.adapters.proc import sockets
@@ -21,6 +22,7 @@ from slurm_reclaim.adapters.proc.tree import (
     read,
 )
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.words import amount
 
 _ANONYMOUS = {
     "[io_uring]": ("io-uring", "start the session under slurm-reclaim with block_io_uring, or "
@@ -36,6 +38,11 @@ _ANONYMOUS = {
     "bpf-prog": ("bpf", ""),
     "bpf_link": ("bpf", ""),
 }  # fmt: skip
+# A mapping in smaps: whether it is private, and the lines that follow.
+_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ...([ps]) (.*(?:\n[A-Z].*)*)", re.MULTILINE)
+_IN_HUGE_PAGES = re.compile(r"^(?:Private|Shared)_Hugetlb:\s+(\d+) kB", re.MULTILINE)
+MOMENT = 2.0  # seconds
+_PAUSE = 0.05
 _NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
 
 
@@ -61,6 +68,7 @@ def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocke
         if of_it and _ended(process):
             continue  # what is left of it looks like anything but the others
         found += of_it
+    found += _stuck(living)
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
     return list(dict.fromkeys(found))
@@ -112,7 +120,17 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} lets nobody look into it",
             "agents that keep keys (ssh-agent, gpg-agent) can't be saved; end it",
         )
-    if process.state == "D":
+
+
+def _stuck(living: Iterable[Process]) -> Iterator[Blocker]:
+    """What waits for a disk is in state D at every other look, and moves on."""
+    left = [process for process in living if process.state == "D"]
+    deadline = time.monotonic() + MOMENT
+    while left and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+        now = {process.pid: read(process.pid) for process in left}
+        left = [p for p in left if (n := now[p.pid]) and (n.start, n.state) == (p.start, "D")]
+    for process in left:
         yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
 
 
@@ -159,6 +177,27 @@ def _mappings(process: Process) -> Iterator[Blocker]:
         return
     if "anon_inode:[io_uring]" in text:
         yield from _anonymous(process, "[io_uring]")
+    if not process.status.get("HugetlbPages", "0").startswith("0"):
+        yield from _huge_pages(process)
+
+
+def _huge_pages(process: Process) -> Iterator[Blocker]:
+    """Private ones are dumped and can't be read back: CRIU's restorer seeks in a stream for them
+    (seen with 4.2.1). Shared ones come back."""
+    try:
+        text = (PROC / str(process.pid) / "smaps").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return
+    size = sum(
+        int(held)
+        for rights, rest in _MAPPING.findall(text)
+        if rights == "p"
+        for held in _IN_HUGE_PAGES.findall(rest)
+    )
+    if size:
+        what = f"{process} has {amount(size << 10)} of its own in huge pages (MAP_HUGETLB)"
+        hint = "transparent huge pages, or shared ones, are no hindrance"
+        yield Blocker("huge-pages", what, hint)
 
 
 def watching(tree: Iterable[Process]) -> bool:

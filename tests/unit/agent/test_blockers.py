@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -147,6 +148,36 @@ def test_a_traced_process(session):
         traced.kill()
         traced.wait()
         traced.stdout.close()
+
+
+# With CLONE_VFORK a parent is in state D until its child has ended.
+IN_KERNEL = """
+import ctypes, os, sys, time
+if ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0:
+    sys.stdin.read()
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+@needs_ss
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of clone")
+@pytest.mark.parametrize("for_good", [False, True])
+def test_what_waits_in_the_kernel_for_a_moment_only(monkeypatch, for_good):
+    monkeypatch.setattr(blockers, "MOMENT", 0.3 if for_good else 20)
+    words = [sys.executable, "-c", IN_KERNEL]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            while (seen := tree.read(process.pid)).state != "D":
+                pass
+            soon = threading.Timer(0.2, process.stdin.close)
+            if not for_good:
+                soon.start()
+            told = blockers.find([seen], root=seen.pid, relay=seen.pid, uid=os.geteuid())
+            names = [b.name for b in told if b.name != "capabilities"]
+            assert names == (["in-kernel"] if for_good else [])
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @needs_ss
