@@ -41,8 +41,8 @@ _ANONYMOUS = {
 # A mapping in smaps: whether it is private, and the lines that follow.
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ...([ps]) (.*(?:\n[A-Z].*)*)", re.MULTILINE)
 _IN_HUGE_PAGES = re.compile(r"^(?:Private|Shared)_Hugetlb:\s+(\d+) kB", re.MULTILINE)
-MOMENT = 2.0  # seconds
-_PAUSE = 0.05
+# Seconds that a process may be in the kernel, and between two looks at it.
+_PATIENCE, _LOOK = 5.0, 0.01
 _NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
 
 
@@ -68,10 +68,27 @@ def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocke
         if of_it and _ended(process):
             continue  # what is left of it looks like anything but the others
         found += of_it
-    found += _stuck(living)
+    for process in _stuck(living):
+        found.append(Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again"))
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
     return list(dict.fromkeys(found))
+
+
+def _stuck(living: Iterable[Process]) -> list[Process]:
+    """Those that stay in the kernel: who works on a file server is there again and again, for a
+    moment, and the freeze waits that long, too."""
+    left = [p for p in living if p.state == "D"]
+    deadline = time.monotonic() + _PATIENCE
+    while left and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+        left = [p for p in left if _still_waits(p)]
+    return left
+
+
+def _still_waits(process: Process) -> bool:
+    now = read(process.pid)
+    return now is not None and now.start == process.start and now.state == "D"
 
 
 def _ended(process: Process) -> bool:
@@ -120,18 +137,6 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} lets nobody look into it",
             "agents that keep keys (ssh-agent, gpg-agent) can't be saved; end it",
         )
-
-
-def _stuck(living: Iterable[Process]) -> Iterator[Blocker]:
-    """What waits for a disk is in state D at every other look, and moves on."""
-    left = [process for process in living if process.state == "D"]
-    deadline = time.monotonic() + MOMENT
-    while left and time.monotonic() < deadline:
-        time.sleep(_PAUSE)
-        now = {process.pid: read(process.pid) for process in left}
-        left = [p for p in left if (n := now[p.pid]) and (n.start, n.state) == (p.start, "D")]
-    for process in left:
-        yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
 
 
 def _closed(process: Process) -> bool:

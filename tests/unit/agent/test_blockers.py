@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -150,36 +149,6 @@ def test_a_traced_process(session):
         traced.stdout.close()
 
 
-# With CLONE_VFORK a parent is in state D until its child has ended.
-IN_KERNEL = """
-import ctypes, os, sys, time
-if ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0:
-    sys.stdin.read()
-    os._exit(0)
-time.sleep(60)
-"""
-
-
-@needs_ss
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of clone")
-@pytest.mark.parametrize("for_good", [False, True])
-def test_what_waits_in_the_kernel_for_a_moment_only(monkeypatch, for_good):
-    monkeypatch.setattr(blockers, "MOMENT", 0.3 if for_good else 20)
-    words = [sys.executable, "-c", IN_KERNEL]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            while (seen := tree.read(process.pid)).state != "D":
-                pass
-            soon = threading.Timer(0.2, process.stdin.close)
-            if not for_good:
-                soon.start()
-            told = blockers.find([seen], root=seen.pid, relay=seen.pid, uid=os.geteuid())
-            names = [b.name for b in told if b.name != "capabilities"]
-            assert names == (["in-kernel"] if for_good else [])
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 @needs_ss
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no /dev/fuse here")
 def test_a_foreign_device(session):
@@ -257,3 +226,28 @@ def test_what_nobody_may_look_into_is_named(closed):
         found = blockers.find(seen, root=process.pid, relay=process.pid, uid=65534)
         process.kill()
     assert ("not-dumpable" in {b.name for b in found}) == closed
+
+
+def test_a_moment_in_the_kernel_stands_in_nobodys_way():
+    """As on a file server, for each request."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            seen = replace(tree.read(process.pid), state="D")
+            found = blockers.find([seen], root=process.pid, relay=process.pid, uid=os.geteuid())
+        finally:
+            process.kill()
+    assert "in-kernel" not in {b.name for b in found}
+
+
+def test_who_stays_in_the_kernel_is_in_the_way(monkeypatch):
+    """The parent of a vfork(2) waits there until its child execs or ends."""
+    monkeypatch.setattr(blockers, "_PATIENCE", 0.1)
+    code = "import ctypes, time; ctypes.CDLL(None).vfork(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
+        try:
+            while (seen := tree.read(process.pid)).state != "D":
+                pass
+            found = blockers.find([seen], root=process.pid, relay=process.pid, uid=os.geteuid())
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert "in-kernel" in {b.name for b in found}
