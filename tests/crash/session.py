@@ -36,11 +36,11 @@ class Ticker:
     def start(self) -> None:
         ticker = "gpu_ticker.py" if self.rig.gpu else "ticker.py"
         script = f"#!/bin/sh\npython3 {PLACE}/{ticker} $HOME/ticks-$SLURM_JOB_ID\n"
-        (self.rig.place / "job.sh").write_text(script)
+        (self.rig.place / f"job-{self.node}.sh").write_text(script)
         said = self.rig.sh(
             "ctl",
             f"sbatch --parsable --reclaim=on --mem=300 -p of-{self.node} -D /shared/home/{USER}"
-            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job.sh",
+            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job-{self.node}.sh",
             user=USER,
         )
         self.job, self.pid = int(said.split(";")[0]), 0
