@@ -47,6 +47,10 @@ class Scheduler(Protocol):
 
     async def requeue_held(self, job_id: int, *, special_exit: bool) -> None: ...
 
+    async def requeue(self, job_id: int) -> None:
+        """As Slurm itself does where it loses a node: the job is to start again, unheld."""
+        ...
+
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
@@ -293,6 +297,10 @@ class Staging(Protocol):
         """Why it can't go on, empty where it can."""
         ...
 
+    def cut(self) -> None:
+        """Take in no more: whoever writes into it learns that by a broken pipe."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -331,6 +339,10 @@ class NodeStore(Protocol):
 
     def reserve(self, size: int) -> None:
         """See that there is room for `size` bytes."""
+        ...
+
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        """Where `stage` will write."""
         ...
 
     def stage(

@@ -15,7 +15,7 @@ from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.config.units import format_size
 from slurm_reclaim.errors import StoreUnavailable
-from slurm_reclaim.model.checkpoint import STORE_MARKER
+from slurm_reclaim.model.checkpoint import ROOT_REFUSED, STORE_MARKER
 
 _FAMILY = Family("store")
 _VOLATILE = {"tmpfs", "ramfs", "overlay"}
@@ -43,6 +43,8 @@ def judge(host: Host, store: Store, look: Look) -> list[Check]:
                 "store", f"{store.path} is no directory here", f"install -d -m 0700 {store.path}"
             )
         ]
+    if refused := _refused(host, store):
+        return [refused]
     if others_may(status, 7) or status.st_uid != host.root_uid:
         private = _FAMILY.failed(
             "store private",
@@ -85,6 +87,24 @@ def remote(store: Store, look: Look) -> list[Check]:
             )
         )
     return checks
+
+
+def _refused(host: Host, store: Store) -> Check | None:
+    """Failed where root is not root there; whose file it makes is the file server's word for it.
+    None where that can't be told: then the other checks say what is wrong."""
+    name = "store as root"
+    try:
+        with tempfile.TemporaryFile(prefix=".check-", dir=host.place(store.path)) as made:
+            owner = os.fstat(made.fileno()).st_uid
+    except PermissionError:
+        what = f"root of this node may not write to {store.path}"
+        return _FAMILY.failed(name, what, ROOT_REFUSED)
+    except OSError:
+        return None
+    if owner == os.geteuid():
+        return None
+    what = f"what root of this node writes to {store.path} belongs to uid {owner}"
+    return _FAMILY.failed(name, what, ROOT_REFUSED)
 
 
 def _marked(host: Host, store: Store) -> Check:

@@ -50,7 +50,7 @@ class NodePreflights:
         if session.looked > now:  # the clock was put back
             return True
         if not session.looked:
-            return now - session.started >= SETTLED
+            return not 0 <= now - session.started < SETTLED
         return now - session.looked >= self._config().agent.preflight
 
     async def _look(self, session: NodeSession) -> None:

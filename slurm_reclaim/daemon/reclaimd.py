@@ -8,13 +8,12 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import click
 from aiohttp import web
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from slurm_reclaim.adapters.clock import SteadyClock
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import Lock, take_lock
@@ -30,6 +29,7 @@ from slurm_reclaim.config.load import load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
 from slurm_reclaim.daemon.controller import Controller, collect_seldom
 from slurm_reclaim.daemon.recovery import recover
+from slurm_reclaim.daemon.rounds import Rounds
 from slurm_reclaim.daemon.routes import Routes
 from slurm_reclaim.errors import ConfigError, ReclaimError, Unavailable
 from slurm_reclaim.stages import expire
@@ -42,11 +42,9 @@ log = logging.getLogger("slurm_reclaim.reclaimd")
 DAY = 86400.0
 EVENTS_KEPT = 180 * DAY
 SETTLED = 5.0  # seconds
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
+# What we tell owners of deadlines must not be further off than this. Who starts anew goes by the
+# host's clock again, and by a journal put right (recovery.py).
+MOST_BEHIND = 60.0  # seconds
 
 
 class Reclaimd:
@@ -58,7 +56,8 @@ class Reclaimd:
         self._engine = open_engine(config.controller.journal, config.controller.state)
         self._lock: Lock = take_lock(self._engine)
         self._journal = SqlJournal(self._engine)
-        self._timer = AsyncIOScheduler(timezone="UTC")
+        self._rounds = Rounds()
+        self._clock = SteadyClock()
         self._stopping = asyncio.Event()
         self._failure: ReclaimError | None = None
 
@@ -80,7 +79,7 @@ class Reclaimd:
         notify("READY=1")
         await self._stopping.wait()
         notify("STOPPING=1")
-        self._timer.shutdown(wait=False)
+        await self._rounds.stop()
         await runner.cleanup()
         await controller.stop()
         self._journal.close()
@@ -92,7 +91,7 @@ class Reclaimd:
         names = NodeSetNames()
         slurm = SlurmCommands(Runner(self.config.slurm.bin, self.config.slurm.timeout), names)
         cluster = self.config.slurm.cluster or await _ask_cluster(slurm)
-        clock = SystemClock()
+        clock = self._clock
         desk = Desk(
             scheduler=slurm,
             journal=self._journal,
@@ -122,30 +121,32 @@ class Reclaimd:
                 self._failure = Unavailable("the journal's lock was lost; another may have it")
                 self._stopping.set()
                 return
+            if (behind := self._clock.behind) > MOST_BEHIND:
+                self._failure = Unavailable(
+                    f"the host's clock was put back {behind:.0f} s; reclaimd has to be started anew"
+                )
+                self._stopping.set()
+                return
             await controller.cycle()
             notify("WATCHDOG=1")
 
-        options = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
-        self._timer.add_job(
-            cycle, "interval", seconds=self.config.slurm.interval, id="cycle", **options
-        )
-        self._timer.add_job(
-            lambda: self._journal.trim(time.time() - EVENTS_KEPT), "interval", days=1, **options
-        )
-        self._timer.add_job(
+        async def trim() -> None:
+            self._journal.trim(time.time() - EVENTS_KEPT)
+
+        async def alive() -> None:
+            notify("WATCHDOG=1")
+
+        begin = self._rounds.begin
+        begin(cycle, lambda: self.config.slurm.interval)
+        begin(trim, lambda: DAY, first=DAY)
+        begin(
             partial(_look_through, controller.desk),
-            "interval",
-            seconds=self.config.retention.interval,
-            # The first when agents have had the time to report.
-            next_run_time=datetime.now(timezone.utc)
-            + timedelta(seconds=self.config.agent.silent_after + SETTLED),
-            id="retention",
-            **options,
+            lambda: self.config.retention.interval,
+            # When agents have had the time to report.
+            first=self.config.agent.silent_after + SETTLED,
         )
         if pause := watchdog_seconds():
-            self._timer.add_job(lambda: notify("WATCHDOG=1"), "interval", seconds=pause, **options)
-        self._timer.start()
-        self._timer.get_job("cycle").modify(next_run_time=datetime.now(timezone.utc))
+            begin(alive, lambda: pause)
 
     def _listen_to_signals(self, controller: Controller) -> None:
         loop = asyncio.get_running_loop()
@@ -164,12 +165,9 @@ class Reclaimd:
             new = replace(new, controller=self.config.controller)
             desk = controller.desk
             desk.settings = settings_of(new, desk.settings.cluster)
-            self._timer.reschedule_job("cycle", trigger="interval", seconds=new.slurm.interval)
-            pause = new.retention.interval
-            if pause != self.config.retention.interval:
-                self._timer.reschedule_job("retention", trigger="interval", seconds=pause)
             logging.getLogger().setLevel(new.logging.level.upper())
             self.config = new
+            self._rounds.changed()
             log.info("configuration read again")
         except ConfigError as error:
             log.error("the old configuration stays in force: %s", error)
@@ -228,8 +226,6 @@ def main(path: str) -> None:
         logging.basicConfig(
             level=config.logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
         )
-        # It warns of every cycle that is still waiting for a silent Slurm; we say that once.
-        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         asyncio.run(_serve(path, config))
     except ReclaimError as error:
         print(f"reclaimd: {error}", file=sys.stderr)

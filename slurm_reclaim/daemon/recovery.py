@@ -40,12 +40,24 @@ def recover(desk: Desk) -> None:
     desk.history.take(_lately(desk))
     for session in desk.journal.sessions():
         desk.sessions[session.id] = session
+        _see_that_it_was(desk, session)
     desk.evidence = _of_this_life(desk)
     for number, name, what, details in desk.journal.unsettled():
         outcome = _take_up(desk, number, name, what, details)
         if outcome:
             log.info("intent %d (%s) session=%s: %s", number, what, name, outcome)
             desk.journal.settle(number, outcome)
+
+
+def _see_that_it_was(desk: Desk, session: Session) -> None:
+    """Written by a clock that was put back since: what is seen from now on would pass for older
+    than it, and nothing would go on until then."""
+    now = desk.clock.now()
+    since, started = min(session.since, now), min(session.started, now)
+    if (since, started) != (session.since, session.started):
+        ahead = max(session.since, session.started) - now
+        log.warning("%.0f s ahead of the clock, which was put back session=%s", ahead, session.id)
+        desk.update(session.id, since=since, started=started)
 
 
 def _lately(desk: Desk) -> Sequence[Event]:

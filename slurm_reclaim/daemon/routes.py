@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -206,7 +205,7 @@ class Routes:
         return await self._recordings.after(after, min(_number(ask, "wait", 0), LONGEST_WAIT))
 
     async def status(self, ask: Ask) -> Status:
-        view, now = self._desk.view, time.time()
+        view, now = self._desk.view, self._desk.clock.now()
         try:
             full = await requests.is_operator(self._desk, ask.caller)
         except Unavailable:

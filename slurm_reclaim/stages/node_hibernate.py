@@ -103,6 +103,7 @@ def _save_tree(
     session.blockers = tuple(tree.blockers())
     if session.blockers:
         raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
+    _see_the_clock(order, clock)
     if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
         raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
     total = tree.memory()
@@ -113,9 +114,11 @@ def _save_tree(
         session.progress = Progress(step, min(arrived, total), total, clock.now())
 
     session.progress = Progress("dump", 0, total, clock.now())
+    # First: whatever dies meanwhile, a later agent removes what is there of a job that has ended.
+    session.session, session.staged = order.session, str(store.staging(id, order.restarts))
+    save(session)
     staged = store.stage(id, order.restarts, tree.owner(), note)
-    session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.staged, session.order = str(staged.folder), order.id
+    session.living, session.reason, session.order = Living.DUMPING, order.reason, order.id
     saving = _Saving(order, id, session, tree, store, staged)
     why = ""
     try:
@@ -124,9 +127,9 @@ def _save_tree(
         session.held = True
         tree.dump(staged)
         saving.dumped = True
-        _still_wanted(order, session, tree)
+        _still_wanted(order, session, tree, clock)
         session.progress = Progress("commit", total, total, clock.now())
-        saving.commit(lambda: _still_wanted(order, session, tree))
+        saving.commit(lambda: _still_wanted(order, session, tree, clock))
     except BaseException as error:
         why = _undo(saving, error, link, clock)
     finally:
@@ -230,13 +233,23 @@ def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
     save_if_possible(session, save)
 
 
-def _still_wanted(order: Order, session: NodeSession, tree: Tree) -> None:
+def _still_wanted(order: Order, session: NodeSession, tree: Tree, clock: Clock) -> None:
     """S5: the owner wins until the commit. The tree is frozen, so nothing can be missed here that
     came before; what comes later waits in a socket until the next life of the session."""
     if session.cancelled:
         raise CancelledByActivity(session.cancelled)
+    _see_the_clock(order, clock)
     if order.cancel_on_activity and (seen := tree.activity(order.since)):
         raise CancelledByActivity(f"{seen[0]} while the session was being saved")
+
+
+def _see_the_clock(order: Order, clock: Clock) -> None:
+    """S4: `order.since` is a moment that this node has told of. Where it is still to come, what was
+    done since bears times from before it."""
+    if order.cancel_on_activity and clock.now() < order.since:
+        raise CancelledByActivity(
+            "unknown: the node's clock was put back, so when it was last used can't be told"
+        )
 
 
 def recover(

@@ -35,6 +35,7 @@ struct request {
 	uint64_t capabilities;
 	int kept[MOST_FDS];
 	size_t kept_count;
+	int tracer;
 	char **command;
 };
 
@@ -58,6 +59,7 @@ int go_in(const struct entrance *entrance, struct fault *fault);
 /* limits.c */
 int take_affinity(pid_t pid, struct fault *fault);
 int take_limits(pid_t pid, struct fault *fault);
+void never_for_want_of_memory(void);
 
 /* rights.c */
 int drop_rights(const struct request *request, struct fault *fault);

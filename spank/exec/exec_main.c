@@ -23,6 +23,8 @@ static int prepare(const struct request *request, struct entrance *entrance, str
 	int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rv = open_entrance(request, entrance, fault);
 
+	if (request->tracer)
+		never_for_want_of_memory();
 	for (size_t i = 0; i < request->cgroups && rv == 0; i++)
 		rv = cgroups_join(proc, request->cgroups_of[i], fault);
 	if (rv == 0 && request->affinity_of != 0)
@@ -54,6 +56,9 @@ static int run(const struct request *request, struct fault *fault)
 	if (request->join_pid_ns || request->has_offsets)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	default_signals();
+	/* Then it ends by itself, and lets go first. */
+	if (request->tracer)
+		signal(SIGPIPE, SIG_IGN);
 	close_all_but(request->kept, request->kept_count);
 	execve(request->command[0], request->command, environment);
 	fault_set(fault, "couldn't run %s: %s", request->command[0], strerror(errno));

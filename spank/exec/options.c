@@ -18,7 +18,9 @@ const char USAGE[] =
 	"  --uid U --gid G             run as this user and group\n"
 	"  --groups G,G,...            supplementary groups (default: none)\n"
 	"  --caps NAME,NAME,...        capabilities to keep (default: none)\n"
-	"  --keep-fds N,N,...          descriptors left open (default: 0,1,2)\n";
+	"  --keep-fds N,N,...          descriptors left open (default: 0,1,2)\n"
+	"  --tracer                    it holds other processes: want of memory and broken pipes\n"
+	"                              are not to kill it\n";
 
 static int parse_pid(const char *text, pid_t *pid)
 {
@@ -106,6 +108,9 @@ static int take(struct request *request, int name, char *value)
 		return parse_capabilities(request, value);
 	case 'k':
 		return parse_fds(request, value);
+	case 'T':
+		request->tracer = 1;
+		return 0;
 	default:
 		return -1;
 	}
@@ -138,6 +143,7 @@ int read_request(struct request *request, int argc, char **argv, struct fault *f
 		{"groups", required_argument, NULL, 'G'},
 		{"caps", required_argument, NULL, 'C'},
 		{"keep-fds", required_argument, NULL, 'k'},
+		{"tracer", no_argument, NULL, 'T'},
 		{NULL, 0, NULL, 0},
 	};
 	int name, index = 0;

@@ -14,7 +14,13 @@ NODES = ("n1", "n2")
 PATH = "/var/spool/slurm-reclaim"
 DROP_IN = "/etc/slurm-reclaim/conf.d/zz-remote.toml"
 OPTIONS = "/etc/slurm-reclaim/remote.json"
-SECRETS = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "http://ctl:5555"}}
+PORT = 5555
+
+
+def options(port: int) -> str:
+    """As agents read them; another port is that of what stands before the server."""
+    at = {"endpoint_url": f"http://ctl:{port}"}
+    return json.dumps({"key": "k", "secret": "s", "client_kwargs": at})
 
 
 class ObjectStore:
@@ -27,10 +33,13 @@ class ObjectStore:
             "> /var/log/moto.log 2>&1 < /dev/null & echo $!"
         )
         self.pid = lab.out("ctl", "sh", "-c", start)
-        lab.wait("the S3 server", lambda: lab.exec("ctl", "curl", "-sf", "http://ctl:5555/",
-                                                   check=False).returncode == 0, 90)  # fmt: skip
+        lab.wait("the S3 server", self.answers, 90)
         for path in ("checkpoints", "checkpoints/lab/.slurm-reclaim-store"):
             lab.exec("ctl", "curl", "-sf", "-X", "PUT", f"http://ctl:5555/{path}", "-d", "")
+
+    def answers(self, port: int = PORT) -> bool:
+        url = f"http://ctl:{port}/"
+        return self.lab.exec("ctl", "curl", "-sf", url, check=False).returncode == 0
 
     def signal(self, name: str) -> None:
         self.lab.exec("ctl", "kill", f"-{name}", self.pid)
@@ -40,11 +49,11 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store(lab) -> Iterator[ObjectStore]:
+def object_store(lab, nodes=NODES, port=PORT) -> Iterator[ObjectStore]:
     """Started, and the nodes ready for it; which way they use it says `configure`."""
     one = ObjectStore(lab)
-    for node in NODES:
-        put(lab, node, OPTIONS, json.dumps(SECRETS))
+    for node in nodes:
+        put(lab, node, OPTIONS, options(port))
         lab.exec(node, "chmod", "0600", OPTIONS)
         lab.exec(node, "install", "-d", "-m", "0700", PATH)
         lab.exec(node, "touch", f"{PATH}/.slurm-reclaim-store")
@@ -52,30 +61,30 @@ def object_store(lab) -> Iterator[ObjectStore]:
         yield one
     finally:
         one.signal("KILL")
-        for node in ("ctl", *NODES):
+        for node in ("ctl", *nodes):
             lab.exec(node, "rm", "-f", DROP_IN)
-        restart(lab)
+        restart(lab, nodes)
 
 
 def put(lab, node: str, path: str, text: str) -> None:
     lab.exec(node, "sh", "-c", f"umask 077; cat > {path}", stdin=text)
 
 
-def restart(lab) -> None:
+def restart(lab, nodes=NODES) -> None:
     lab.restart_daemon("ctl", "reclaimd")
-    for node in NODES:
+    for node in nodes:
         lab.restart_daemon(node, "reclaim-agent")
 
 
-def configure(lab, upload: str) -> None:
+def configure(lab, upload: str, nodes=NODES) -> None:
     text = (
         f'[store]\npath = "{PATH}"\nremote = "s3://checkpoints/lab"\nupload = "{upload}"\n'
         f'remote_options = "{OPTIONS}"\nremote_timeout = "20s"\n'
     )
-    for node in ("ctl", *NODES):
+    for node in ("ctl", *nodes):
         put(lab, node, DROP_IN, text)
         lab.exec(node, "chmod", "0644", DROP_IN)
-    restart(lab)
+    restart(lab, nodes)
 
 
 def start_on(lab, counter, node: str):

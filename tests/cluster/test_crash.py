@@ -1,6 +1,7 @@
 """A few fixed points of the crash matrix (tests/crash), and a sample that differs from day to day.
 
-RECLAIM_CRASH_MINUTES is how long the sample may take; RECLAIM_SEED chooses another one.
+RECLAIM_CRASH_MINUTES is how long the sample may take; RECLAIM_SEED chooses another one. On some
+days it is of deletions, on some of an object store as the store, on most of all the rest.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.cluster.conftest import Lab
-from tests.crash import world
-from tests.crash.lane import Lane, Tried
+from tests.crash import expiry, remote, world
+from tests.crash.lane import Lane
 from tests.crash.matrix import Matrix, count_calls
 from tests.crash.points import (
     EIO,
@@ -27,12 +29,13 @@ from tests.crash.points import (
     every,
     sample,
 )
-from tests.crash.rig import Rig
+from tests.crash.rig import PLACE, Rig
 
 pytestmark = pytest.mark.cluster
 MINUTES = float(os.environ.get("RECLAIM_CRASH_MINUTES", "2"))
 MIDDLE = "whatever comes in the middle"
 SEED = int(os.environ.get("RECLAIM_SEED", "0")) or int(time.time() // 86400)
+KINDS = ("calls and events", "deletions", "calls and events", "remote before", "remote after")
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +103,34 @@ def test_while_a_session_is_restored(lane: Lane, event: str) -> None:
 
 
 def test_a_sample_of_the_matrix(
-    rig: Rig, counts: Counts, capsys: pytest.CaptureFixture[str]
+    rig: Rig, lane: Lane, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
-    told: list[Tried] = []
-    matrix = Matrix(rig, told.append, MINUTES)
-    points = [*every(counts, SEED), *around(counts, world.EVENTS, 4)]
-    matrix.run(sample(points, SEED))
+    kind, told = KINDS[SEED % len(KINDS)], []
+    lane.start_over()
+    with ExitStack() as stack:
+        if kind.startswith("remote"):
+            stack.enter_context(remote.in_use(rig, PLACE, kind.split()[1]))
+        points = list(_points(kind, rig, request))
+        matrix = Matrix(rig, told.append, MINUTES)
+        matrix.run(sample(points, SEED))
     with capsys.disabled():
-        print(f"\ncrash matrix, RECLAIM_SEED={SEED}\n{matrix.table()}")
+        print(f"\ncrash matrix, {kind}, RECLAIM_SEED={SEED}\n{matrix.table()}")
     assert not matrix.lost(), "\n".join(f"{t.point} [{t.call}] {t.note}" for t in matrix.lost())
     assert any(tried.outcome for tried in told)
+
+
+def _points(kind: str, rig: Rig, request: pytest.FixtureRequest) -> Iterator[Point]:
+    if kind == "deletions":
+        lane = expiry.lane_of(rig)
+        found = expiry.count_calls(lane)
+        lane.start_over()
+        yield from around(found, expiry.EVENTS, 4)
+    elif kind.startswith("remote"):
+        lane = Lane(rig, rig.nodes[0])
+        found = count_calls(lane)
+        lane.start_over()
+        yield from around(found, world.REMOTE_EVENTS, 4, "s3")
+    else:
+        found = request.getfixturevalue("counts")
+        yield from around(found, world.EVENTS, 4)
+    yield from every(found, SEED)

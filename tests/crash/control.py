@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 RECORDS, RECORD_LENGTH = 4096, 120
-HEADER = struct.Struct("<8Ii7I")
+HEADER = struct.Struct("<8I2i6I")
 SIZE = HEADER.size + RECORDS * RECORD_LENGTH
 
 
@@ -77,6 +77,38 @@ class Control:
     def pid(self) -> int:
         """Of the last process that was hit, as it sees itself."""
         return self._get(8)
+
+    @property
+    def skew(self) -> int:
+        """Seconds by which the wall clock of the program is ahead, whether armed or not."""
+        return int(struct.unpack_from("<i", self._map, 36)[0])
+
+    @skew.setter
+    def skew(self, seconds: int) -> None:
+        struct.pack_into("<i", self._map, 36, seconds)
+
+    def take(self, kind: Kind, what: str, pid: int) -> Action | None:
+        """What a program in Python asks before a call of its own: what is to happen to it. Not to
+        be called by two at once."""
+        if not self._get(0) or not self._get(1) & kind:
+            return None
+        number = self._get(6) + 1
+        self._put(6, number)
+        if number <= RECORDS:
+            letter = chr(ord("A") + kind.bit_length() - 1)
+            raw = (letter + what).encode()[: RECORD_LENGTH - 1]
+            at = HEADER.size + (number - 1) * RECORD_LENGTH
+            self._map[at : at + RECORD_LENGTH] = raw.ljust(RECORD_LENGTH, b"\0")
+        target, length, action = self._get(2), self._get(3), Action(self._get(4))
+        if action is Action.COUNT or number < target or (length and number >= target + length):
+            return None
+        self._put(8, pid)
+        self._put(7, self._get(7) + 1)
+        return action
+
+    @property
+    def error(self) -> int:
+        return self._get(5)
 
     def call(self, number: int) -> str:
         """What the `number`-th call was, from 1: its kind as a letter (A: 1), its name, and what

@@ -88,3 +88,8 @@ long faults_after(long result, int lost)
 	errno = (int)control->error;
 	return -1;
 }
+
+int faults_skew(void)
+{
+	return control != NULL ? __atomic_load_n(&control->skew, __ATOMIC_RELAXED) : 0;
+}

@@ -36,7 +36,8 @@ struct control {
 	uint32_t count; /* calls seen while armed */
 	uint32_t hits;
 	int32_t pid; /* of the last hit, in its own PID namespace */
-	uint32_t spare[7];
+	int32_t skew; /* seconds by which the wall clock of this program is ahead, armed or not */
+	uint32_t spare[6];
 	char records[RECORDS][RECORD_LENGTH]; /* kind (A: 1, B: 2, ...), name, blank, what; number n at n - 1 */
 };
 
@@ -44,5 +45,8 @@ struct control {
  * where it must fail after it was made: then pass its result through faults_after. */
 int faults_before(enum kind kind, const char *name, const char *what, int *lost);
 long faults_after(long result, int lost);
+
+/* Seconds by which this program's wall clock is ahead. */
+int faults_skew(void);
 
 #endif

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.crash import world
+from tests.crash import clocks, remote, world
 from tests.crash.control import Action, Control
 from tests.crash.points import ON_CTL, Point
 from tests.crash.rig import Rig
@@ -14,7 +15,17 @@ from tests.crash.session import RESTING, Ticker, Violation
 BEFORE = {"hibernate": "ACTIVE", "restore": "HIBERNATED"}
 AFTER = {"hibernate": "HIBERNATED", "restore": "ACTIVE"}
 STOPPED = 2.0  # seconds for which a stopped program stands still
+HEARD_OF = 15.0  # seconds in which an agent is heard of again
 MENDED = 6.0  # seconds after which a fault that lasts is over
+
+
+# After a step of clocks what was written down may lie in the time to come.
+SOON = frozenset(clocks.STEPS)
+
+
+def since(kinds: Sequence[str], first: str) -> Sequence[str]:
+    """From the last `first` on."""
+    return kinds[len(kinds) - 1 - kinds[::-1].index(first) :] if first in kinds else kinds
 
 
 @dataclass
@@ -50,12 +61,16 @@ class Lane:
             self.clean("hibernate")
         if self.state != BEFORE[verb]:
             self.clean("restore" if self.state == "HIBERNATED" else "hibernate")
+        if verb == "restore":
+            self._forget_copies()
 
     def clean(self, verb: str, *, by_command: bool = False) -> None:
         """`verb` without a fault. Whatever came before: this must work, at once or when agents
         and nodes are back."""
         ask = self.ticker.command if by_command else self.ticker.request
         deadline = time.monotonic() + 120
+        if self.state == "HIBERNATED":
+            self._forget_copies()
         while True:
             why = ask(verb)
             self.state = self.ticker.settled()
@@ -65,6 +80,24 @@ class Lane:
                 raise Violation(f"S1: no {verb} any more: {self.state}, {why or self._reason()}")
             time.sleep(0.5)
         self.confirm()
+
+    def see_uploaded(self) -> None:
+        """Raises Violation where the object store does not get all of it."""
+        if self.rig.remote and not remote.see_uploaded(self.rig, self.node, self.ticker.job):
+            left = remote.marks(self.rig, self.node, self.ticker.job)
+            raise Violation(f"S1: never in the object store: {left}")
+
+    def _forget_copies(self) -> None:
+        """So that a restore reads what is in the object store."""
+        if self.rig.remote:
+            self.see_uploaded()
+            remote.forget_copies(self.rig, self.node, self.ticker.job)
+
+    def _uploads(self, state: str) -> bool:
+        """Whether what was committed is still on its way."""
+        if self.rig.remote != "after" or state != "HIBERNATED":
+            return False
+        return not remote.marks(self.rig, self.node, self.ticker.job) <= remote.IN_STORE
 
     def confirm(self) -> None:
         """See that the session is what the controller takes it for."""
@@ -108,6 +141,7 @@ class Lane:
             tried.note += "\n" + self._story()
             self.rig.disarm()
             world.boot_if_off(self.rig)
+            world.put_right(self.rig, self.ticker, point.event)
             self.start_over()
         tried.seconds = time.monotonic() - began
         return tried
@@ -118,11 +152,22 @@ class Lane:
         try:
             by_command = point.program == "reclaim"
             ask = self.ticker.command if by_command else self.ticker.request
-            refused = ask(point.verb)
+            refused = self._ask(point, control, ask)
             self._act(point, control, tried, refused)
         finally:
             tried.call = control.call(point.number)[1:] if control.hits else ""
             control.disarm()
+
+    def _ask(self, point: Point, control: Control, ask: Callable[[str], str]) -> str:
+        """Again where it is refused for what came before: an agent that has just died."""
+        deadline = time.monotonic() + HEARD_OF
+        while True:
+            refused = ask(point.verb)
+            if not refused or point.program == "reclaim" or control.hits:
+                return refused
+            if time.monotonic() > deadline or self.ticker.state() != BEFORE[point.verb]:
+                return refused
+            time.sleep(0.5)
 
     def _act(self, point: Point, control: Control, tried: Tried, refused: str) -> None:
         """Until it has come to rest, or for as long as a fault lasts."""
@@ -138,7 +183,7 @@ class Lane:
                 return
             state = self.ticker.state()
             moved = moved or state not in (BEFORE[point.verb], "?")
-            if state in RESTING and (moved or refused):
+            if state in RESTING and (moved or refused) and not self._uploads(state):
                 return
             if control.hits and not point.fault.lasts and point.fault.action is not Action.STOP:
                 return
@@ -160,20 +205,23 @@ class Lane:
             self.start_over()
             return
         self._check()
+        world.put_right(self.rig, self.ticker, point.event)
         world.check_node(self.rig, self.node)
         if not tried.call:
             return
         tried.outcome = "alive" if self.state == "ACTIVE" else "restorable"
-        if point.verb == "restore" and self.state == "HIBERNATED":
+        if self.state == "HIBERNATED" and (point.verb == "restore" or point.event in SOON):
             self.clean("restore")  # the proof; what was hibernated is proved by the next restore
 
     def _had_to_end(self, point: Point) -> bool:
-        """Its first process was killed, and there was no checkpoint of this run."""
+        """Its first process was killed, or its time was over, and it was the session then: there
+        was no checkpoint of this run, or it had been restored."""
+        kinds = [event["kind"] for event in self._events()]
+        if point.event == world.TIME_LIMIT and point.verb == "restore":
+            return bool({"restore-succeeded", "session-restored"} & set(since(kinds, "released")))
         if point.event not in world.ENDS or point.verb != "hibernate":
             return False
-        kinds = [event["kind"] for event in self._events()]
-        asked = len(kinds) - 1 - kinds[::-1].index("hibernate-asked")
-        return "checkpoint-committed" not in kinds[asked:]
+        return "checkpoint-committed" not in since(kinds, "hibernate-asked")
 
     def start_over(self) -> None:
         self.ticker.end()

@@ -9,7 +9,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.crash import world
+from tests.crash import expiry, world
 from tests.crash.control import Kind
 from tests.crash.lane import Lane, Tried
 from tests.crash.points import ON_CTL, PROGRAMS, VERBS, Counts, Point
@@ -22,12 +22,15 @@ OUTCOMES = ("alive", "restorable", "ended", "lost")
 def count_calls(lane: Lane) -> Counts:
     """What a hibernation and a restore without a fault do, call by call."""
     counts: dict[tuple[str, str], list[Kind]] = {}
+    programs = (*PROGRAMS, "s3") if lane.rig.remote else PROGRAMS
     lane.ready("hibernate")
     for verb in VERBS:
-        for program in PROGRAMS:
+        lane.ready(verb)
+        for program in programs:
             lane.control(program).arm()
         lane.clean(verb, by_command=True)
-        for program in PROGRAMS:
+        lane.see_uploaded()
+        for program in programs:
             control = lane.control(program)
             control.disarm()
             counts[program, verb] = [kind for kind, _ in control.calls()]
@@ -45,19 +48,34 @@ class Matrix:
         self.lanes = [Lane(rig, name) for name in rig.nodes]
 
     def run(self, points: Iterable[Point]) -> None:
-        """Those of one node on all nodes at once, then what concerns all nodes."""
+        """Those of one node on all nodes at once, then what concerns all nodes, then deletions.
+        Where time is short each gets its part of it."""
         listed = list(points)
-        shared = [p for p in listed if p.program in ON_CTL or p.event in world.FELT_BY_ALL]
-        # Where time is short both get their part of it.
-        whole = self._deadline
-        if whole != float("inf"):
-            part = 1 - len(shared) / max(1, len(listed))
-            self._deadline = time.monotonic() + (whole - time.monotonic()) * part
-        self._side_by_side([p for p in listed if p not in set(shared)])
-        self._deadline = whole
+        old = [p for p in listed if p.verb in expiry.VERBS]
+        shared = [
+            p
+            for p in listed
+            if p.verb not in expiry.VERBS and (p.program in ON_CTL or p.event in world.FELT_BY_ALL)
+        ]
+        own = [p for p in listed if p not in {*shared, *old}]
+        whole, began = self._deadline, time.monotonic()
+
+        def until(done: int) -> None:
+            if whole != float("inf"):
+                self._deadline = began + (whole - began) * done / max(1, len(listed))
+
+        until(len(own))
+        self._side_by_side(own)
+        until(len(own) + len(shared))
         self._one_after_the_other(self.lanes[0], shared)
         for lane in self.lanes:
             lane.start_over()
+        until(len(listed))
+        if old:
+            lane = expiry.lane_of(self._rig)
+            self._one_after_the_other(lane, old)
+            lane.start_over()
+            self._rig.set_retention("")
 
     def _side_by_side(self, points: list[Point]) -> None:
         threads = [

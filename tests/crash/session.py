@@ -36,11 +36,11 @@ class Ticker:
     def start(self) -> None:
         ticker = "gpu_ticker.py" if self.rig.gpu else "ticker.py"
         script = f"#!/bin/sh\npython3 {PLACE}/{ticker} $HOME/ticks-$SLURM_JOB_ID\n"
-        (self.rig.place / "job.sh").write_text(script)
+        (self.rig.place / f"job-{self.node}.sh").write_text(script)
         said = self.rig.sh(
             "ctl",
             f"sbatch --parsable --reclaim=on --mem=300 -p of-{self.node} -D /shared/home/{USER}"
-            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job.sh",
+            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job-{self.node}.sh",
             user=USER,
         )
         self.job, self.pid = int(said.split(";")[0]), 0
@@ -164,9 +164,9 @@ class Ticker:
             ) from None
         return seen
 
-    def goes_on(self, patience: float = 150.0) -> bool:
-        """Whether it counts; False where it is not ACTIVE any more. Slurm misses a young job of a
-        node that was booted anew only when the node registers again, every hundred seconds."""
+    def goes_on(self, patience: float = 75.0) -> bool:
+        """Whether it counts; False where it is not ACTIVE any more. On a node that was booted anew
+        it is missed by its agent, sooner than by Slurm."""
         before = self.ticks()
         deadline = time.monotonic() + patience
         while self.ticks() < before + 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tests.crash import clocks, slurm_events, upgrade
 from tests.crash.rig import LabError, Rig
 from tests.crash.session import Ticker, Violation
 
@@ -15,6 +16,7 @@ Event = Callable[[Rig, Ticker], str]
 # A slurmctld that has forgotten a start makes another one while slurmd still ends the first, and
 # drains the node for it. No job of ours is needed for that.
 OF_SLURM = "Duplicate jobid"
+TIME_LIMIT = "the time limit is reached"
 
 
 def check_node(rig: Rig, node: str, patience: float = 60.0) -> None:
@@ -71,23 +73,36 @@ def _cable(seconds: float) -> Event:
     return happen
 
 
-def _upgrade(rig: Rig, ticker: Ticker) -> str:
-    """The order of docs/install.md: the controller first. Stopped programs can't end by SIGTERM."""
+def _kill_agent(rig: Rig, ticker: Ticker) -> str:
+    """While another program is held at a call; the rig starts the next one."""
+    rig.signal(ticker.node, "reclaim-agent", 9)
+    return ""
+
+
+def _hold(rig: Rig, ticker: Ticker) -> str:
+    """Longer than an object store may take (store.remote_timeout of the lab)."""
+    time.sleep(25)
+    return ""
+
+
+def _upgrade_ctl(rig: Rig, ticker: Ticker) -> str:
+    """The order of docs/install.md: the controller first."""
     rig.stop("ctl", "reclaimd", 15)
+    upgrade.replace(rig, "ctl")
     rig.start("ctl", "reclaimd")
     return ""
 
 
-def _scancel(rig: Rig, ticker: Ticker) -> str:
-    rig.sh("ctl", f"scancel {ticker.job}", user="alice")
-    return "ended"
-
-
-def _requeue(rig: Rig, ticker: Ticker) -> str:
-    """As preemption does it, too. Before the commit this ends what ran, by its owner's word."""
-    ticker.floor = ticker.saved
-    rig.sh("ctl", f"scontrol requeue {ticker.job}", user="alice", check=False)
+def _upgrade_node(rig: Rig, ticker: Ticker) -> str:
+    """It is held at a call, and sees the signal when it is let go; the rig starts the next one."""
+    upgrade.replace(rig, ticker.node)
+    rig.signal(ticker.node, "reclaim-agent", 15)
     return ""
+
+
+def _upgrade_all(rig: Rig, ticker: Ticker) -> str:
+    _upgrade_ctl(rig, ticker)
+    return _upgrade_node(rig, ticker)
 
 
 def _kill_one(pattern: str) -> Event:
@@ -110,22 +125,52 @@ EVENTS: dict[str, Event] = {
     "munged of the node dead for 4 s": _down("", "munged", 4),
     "slurmd of the node dead for 4 s": _down("", "slurmd", 4),
     "reclaimd dead for 12 s": _down("ctl", "reclaimd", 12),
-    "reclaimd upgraded in place": _upgrade,
+    "reclaimd upgraded in place": _upgrade_ctl,
+    "reclaim-agent upgraded in place": _upgrade_node,
+    "reclaimd and reclaim-agent upgraded": _upgrade_all,
+    "reclaim-agent killed": _kill_agent,
+    "held for 25 s": _hold,
     "cable pulled for 4 s": _cable(4),
     "cable pulled for 15 s": _cable(15),
     "power failure of the node": _power,
-    "scancel by the owner": _scancel,
-    "scontrol requeue by the owner": _requeue,
+    "scancel by the owner": slurm_events.scancel,
+    "scancel by an administrator": slurm_events.scancel_by_admin,
+    "scontrol requeue by the owner": slurm_events.requeue,
+    "scontrol requeue by an administrator": slurm_events.requeue_by_admin,
+    "scontrol requeuehold by an admin": slurm_events.requeuehold_by_admin,
+    "preempted": slurm_events.preempted,
+    TIME_LIMIT: slurm_events.time_limit,
     "kill -9 of reclaim-relay": _kill_one("^reclaim-relay {0} "),
     "kill -9 of reclaim-init": _kill_one("^reclaim-init --job {0} "),
+    **{name: event for name, (_, event) in clocks.STEPS.items()},
 }
 
 # These may end a session that has no checkpoint of this run yet.
-ENDS = frozenset({"kill -9 of reclaim-relay", "kill -9 of reclaim-init"})
+ENDS = frozenset({"kill -9 of reclaim-relay", "kill -9 of reclaim-init", TIME_LIMIT})
 # These are felt on all nodes, so that no other session may be at a point meanwhile.
 FELT_BY_ALL = frozenset(
-    name for name in EVENTS if name.startswith(("slurm", "MariaDB", "munged of ctl", "reclaimd"))
+    name
+    for name in EVENTS
+    if name.startswith(("slurm", "MariaDB", "munged of ctl", "reclaimd", "ctl's", "all clocks"))
 ) - {"slurmd of the node dead for 4 s"}
+
+# While the object store holds a request.
+REMOTE_EVENTS = (
+    "reclaim-agent killed",
+    "reclaim-agent upgraded in place",
+    "reclaimd dead for 12 s",
+    "power failure of the node",
+    "scontrol requeue by the owner",
+    "held for 25 s",
+)
+
+
+def put_right(rig: Rig, ticker: Ticker, event: str) -> None:
+    """What an event has left behind and the next point must not find."""
+    if event in clocks.STEPS:
+        clocks.right_again(rig, ticker.node, clocks.STEPS[event][0])
+    elif event == TIME_LIMIT:
+        slurm_events.limit_lifted(rig, ticker)
 
 
 def boot_if_off(rig: Rig) -> None:

@@ -6,17 +6,22 @@ from __future__ import annotations
 import os
 import re
 import select
-import subprocess
+import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import sh
 
 from slurm_reclaim.model.checkpoint import Credentials
 
 LIBEXEC = Path("/usr/libexec/slurm-reclaim")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+# For a CRIU whose images nobody takes any more: it lets go of the session and ends.
+PATIENCE = 20.0  # seconds
 
 # proof: dump needs SYS_PTRACE to seize, NET_ADMIN to repair TCP, SYS_ADMIN to suspend a seccomp
 # filter; restore needs SETPCAP where the bounding set differs
@@ -32,7 +37,8 @@ _MOST_SAID = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Entry:
     """How to get to where a command runs. PIDs are the agent's; 0 leaves a step out. `join` are
-    (PID, namespaces) pairs; `offsets` nanoseconds for a new time namespace."""
+    (PID, namespaces) pairs; `offsets` nanoseconds for a new time namespace; `tracer`: it holds
+    processes, and neither want of memory nor a broken pipe kills it."""
 
     join: tuple[tuple[int, str], ...] = ()
     cgroups_of: int = 0
@@ -42,6 +48,7 @@ class Entry:
     identity: Credentials | None = None
     caps: tuple[str, ...] = ()
     keep: tuple[int, ...] = ()
+    tracer: bool = False
 
     def argv(self) -> list[str]:
         words: list[str] = []
@@ -60,6 +67,8 @@ class Entry:
             words += ["--groups", ",".join(map(str, self.identity.groups))]
         if self.caps:
             words += ["--caps", ",".join(self.caps)]
+        if self.tracer:
+            words.append("--tracer")
         words += ["--keep-fds", ",".join(map(str, (0, 1, 2, *self.keep)))]
         return words
 
@@ -78,17 +87,34 @@ class Finished:
 
 
 class Running:
-    """A command at work, for `finish`."""
+    """A command at work, for `finish`. `ended` is a PID file descriptor (pidfd_open(2)), None where
+    it ended so soon that sh had reaped it already."""
 
-    def __init__(self, child: subprocess.Popen[bytes], said: BinaryIO) -> None:
-        self.pid, self.kill, self.wait = child.pid, child.kill, child.wait
-        self.said = said
+    def __init__(self, command: sh.RunningCommand, said: BinaryIO) -> None:
+        self.pid, self.said = int(command.pid), said
+        self._command = command
+        self.ended: int | None = None
+        with suppress(ProcessLookupError):
+            self.ended = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        if self.ended is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.ended, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Its exit code, negative for a signal."""
+        self._command.wait()
+        return int(self._command.exit_code or 0)
 
     def end(self) -> None:
         """Whatever it was at; nothing where it is finished."""
         self.kill()
         self.wait()
         self.said.close()
+        if self.ended is not None:
+            os.close(self.ended)
+            self.ended = None
 
 
 def launch(
@@ -98,24 +124,32 @@ def launch(
     stdout: BinaryIO | None = None,
 ) -> Running:
     """Start a program by its path; `keep` are the descriptors it is given. What it writes is kept,
-    or with `stdout` what it writes to standard error."""
+    or with `stdout` what it writes to standard error. Into a pipe of our own: sh would wait for its
+    end, which a child of the program may hold open, and keep all of it."""
+    for fd in keep:
+        os.set_inheritable(fd, True)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
-        child = subprocess.Popen(
-            words,
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=stdout or writing,
-            stderr=writing,
-            env=ENVIRONMENT,
-            pass_fds=keep,
-        )
+        with open(os.devnull, "rb") as nothing:
+            command = sh.Command(words[0])(
+                *words[1:],
+                _env=ENVIRONMENT,
+                _pass_fds=set(keep),
+                _bg=True,
+                _bg_exc=False,
+                _tty_out=False,
+                _in=stdin or nothing,
+                _out=stdout or writing,
+                _err=writing,
+                _ok_code=list(range(-64, 256)),
+            )
     except BaseException:
         os.close(reading)
         raise
     finally:
         os.close(writing)
-    return Running(child, os.fdopen(reading, "rb", buffering=0))
+    return Running(command, os.fdopen(reading, "rb", buffering=0))
 
 
 def start(
@@ -129,28 +163,46 @@ def start(
     return launch(words, entry.keep, stdin, stdout)
 
 
-def finish(running: Running, timeout: float) -> Finished:
-    """Wait; after `timeout` seconds the command is killed. Its end counts, not that of its output,
-    which a child of its own may hold open."""
-    deadline, late, said = time.monotonic() + timeout, False, bytearray()
-    output, ended = running.said.fileno(), os.pidfd_open(running.pid)
-    try:
-        poll = select.poll()
-        for fd in (ended, output):
-            poll.register(fd, select.POLLIN)
-        ready: set[int] = set()
-        while ended not in ready:
-            left = None if late else max(0.0, (deadline - time.monotonic()) * 1000)
+def finish(
+    running: Running,
+    timeout: float,
+    ask: Callable[[], None] | None = None,
+    patience: float = PATIENCE,
+) -> Finished:
+    """Wait; after `timeout` seconds the command is killed. With `ask` it is asked first to end by
+    itself, and killed `patience` seconds later. Its end counts, not that of its output, which a
+    child of its own may hold open."""
+    said, late = bytearray(), False
+    output, ended = running.said.fileno(), running.ended
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    if ended is not None:
+        poll.register(ended, select.POLLIN)
+
+    def over(seconds: float | None) -> bool:
+        """Whether it ends within so many seconds."""
+        if ended is None:
+            return True
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
             ready = {fd for fd, _ in poll.poll(left)}
-            if not ready and not late:
-                late = True
-                running.kill()
-            if output in ready and not _hear(output, said):
+            if ended in ready or not ready:
+                return bool(ready)
+            if not _hear(output, said):
                 poll.unregister(output)
+
+    try:
+        if not over(timeout):
+            late = True
+            if ask is not None:
+                ask()
+            if ask is None or not over(patience):
+                running.kill()
+                over(None)
         _hear(output, said)
         status = running.wait()
     finally:
-        os.close(ended)
         running.end()
     return Finished(status, said.decode(errors="replace"), late and status != 0)
 

@@ -176,12 +176,14 @@ class SessionTree:
                 identity=owner,
                 caps=caps,
                 keep=(fd,),
+                tracer=True,
             )
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
             with self._at_work(entry, words) as running:
-                done = command.finish(running, self._config.dump_timeout)
+                done = command.finish(running, self._config.dump_timeout, staged.cut)
         if not done.ok:
-            why = staged.trouble() or self._why("dump", done, staged.criu / "dump.log")
+            trouble = "" if done.late else staged.trouble()
+            why = trouble or self._why("dump", done, staged.criu / "dump.log")
             raise DumpFailed(why)
         staged.settle()
         self._clocks = tree.clocks(root.pid)

@@ -36,6 +36,7 @@ from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
+    ROOT_REFUSED,
     STORE_MARKER,
     Contents,
     Credentials,
@@ -103,7 +104,11 @@ class DirectoryStore:
             if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
                 raise StoreUnavailable(
                     f"store {self.root} must belong to root with mode 0700",
-                    hint=f"chown root: {self.root}; chmod 0700 {self.root}",
+                    hint=f"chown root: {self.root}; chmod 0700 {self.root}; {ROOT_REFUSED}",
+                )
+            if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+                raise StoreUnavailable(
+                    f"store {self.root}: root of this node may not write to it", hint=ROOT_REFUSED
                 )
             self._marked()
             self._seal.ready()
@@ -136,6 +141,9 @@ class DirectoryStore:
     def checkpoint_dir(self, session: SessionId, restarts: int) -> Path:
         return self.session_dir(session) / str(restarts)
 
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        return self.session_dir(session) / f"{publish.STAGING}{restarts}"
+
     def stage(
         self,
         session: SessionId,
@@ -145,7 +153,7 @@ class DirectoryStore:
     ) -> Staging:
         """Begin a checkpoint: what arrives is stored, but for what the session's last one has
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
-        folder = self.session_dir(session) / f"{publish.STAGING}{restarts}"
+        folder = self.staging(session, restarts)
         with _answering(f"store {self.root}"):
             for directory in (self.base, self.session_dir(session), self._packs(session)):
                 directory.mkdir(mode=0o700, exist_ok=True)
@@ -309,8 +317,8 @@ class DirectoryStore:
     def committed_here(self, session: SessionId, restarts: int) -> bool:
         """Whether what this node dumped under this number was committed. An older checkpoint of the
         same number is not it: what was staged takes its place by a rename."""
-        staged = self.session_dir(session) / f"{publish.STAGING}{restarts}"
-        return not staged.exists() and restarts in self.committed(session)
+        staged = self.staging(session, restarts).exists()
+        return not staged and restarts in self.committed(session)
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises

@@ -125,6 +125,9 @@ class RemoteStore:
 
     # -- on the way in ------------------------------------------------------------------------
 
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        return self.local.staging(session, restarts)
+
     def stage(
         self,
         session: SessionId,

@@ -128,6 +128,10 @@ class _Program:
                 return self._trouble[0] if self._trouble else "the program at the store was killed"
             return self._trouble[0] if self._trouble else ""
 
+    def cut(self) -> None:
+        """End it: whoever writes into its pipes learns that nobody reads them."""
+        self._child.kill()
+
     def close(self) -> None:
         """End it and remove what it worked in. Never raises."""
         with suppress(OSError):

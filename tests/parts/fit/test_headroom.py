@@ -74,6 +74,36 @@ def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert headroom.of_job(1) is None, "a cgroup that is gone counts nothing"
 
 
+# Of a job under Slurm 24.11 on Debian 13 (Linux 6.12): 300 MiB asked for, 64 MiB held.
+JOB_V2 = {
+    "memory.max": "314572800\n",
+    "memory.high": "314572800\n",
+    "memory.current": "72650752\n",
+    "memory.stat": "anon 71290880\nfile 36864\nkernel 1064960\ninactive_anon 0\n"
+    "active_anon 71245824\ninactive_file 20480\nactive_file 16384\nunevictable 0\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "room"),
+    [
+        ({}, 314572800 - 72650752 + 36864),
+        ({"memory.high": "209715200\n"}, 209715200 - 72650752 + 36864),
+        ({"memory.high": "max\n"}, 314572800 - 72650752 + 36864),
+        ({"memory.max": "max\n"}, 314572800 - 72650752 + 36864),
+        ({"memory.max": "max\n", "memory.high": "max\n"}, None),
+        ({"memory.high": "1000\n"}, 0),
+    ],
+)
+def test_what_a_job_may_still_take_in_version_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], room: int | None
+) -> None:
+    for name, text in {**JOB_V2, **changed}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(headroom, "of_process", lambda _: {"": str(tmp_path)})
+    assert headroom.of_job(1) == room
+
+
 def test_the_node_has_memory() -> None:
     available = headroom.of_node()
     assert available is not None

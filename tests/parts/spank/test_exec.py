@@ -17,6 +17,7 @@ from conftest import UID, children, init_of, wait_until
 
 USER = ("--uid", str(UID), "--gid", str(UID + 1))
 STATUS = "/proc/self/status"
+CAP_SYS_RESOURCE = 24
 
 
 @pytest.fixture
@@ -71,6 +72,22 @@ def test_wrong_usage(run, arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert "usage: reclaim-exec" in done.stderr
+
+
+def ignored(status: str) -> int:
+    return int(field(status, "SigIgn"), 16)
+
+
+def test_a_tracer_ignores_broken_pipes_and_is_spared_by_the_oom_killer(run):
+    lines = ("--", "/bin/cat", STATUS, "/proc/self/oom_score_adj")
+    plain, tracer = run(*USER, *lines).stdout, run(*USER, "--tracer", *lines).stdout
+    assert ignored(plain) == 0
+    assert ignored(tracer) == 1 << (signal.SIGPIPE - 1)
+    # As far as root may here: for a lower score it needs CAP_SYS_RESOURCE.
+    before = int(Path("/proc/self/oom_score_adj").read_text())
+    assert plain.splitlines()[-1] == str(before)
+    may = int(field(Path(STATUS).read_text(), "CapEff"), 16) & 1 << CAP_SYS_RESOURCE
+    assert tracer.splitlines()[-1] == ("-1000" if may else str(before))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ class Fault:
 @dataclass
 class Proxy:
     target: str
+    host: str = "127.0.0.1"
+    port: int = 0
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
@@ -44,6 +46,8 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else the body of an answer waits 40 ms for the other end to acknowledge its head.
+            disable_nagle_algorithm = True
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -53,10 +57,10 @@ class Proxy:
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((self.host, self.port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def fail(self, **how: object) -> Fault:
         how.setdefault("on", lambda method, path: True)

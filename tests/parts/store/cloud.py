@@ -1,5 +1,6 @@
 """Nodes with an S3 server between them that fails in every way a network can."""
 
+import functools
 import os
 
 from slurm_reclaim.adapters.store import marks
@@ -51,17 +52,21 @@ class Cloud:
         self.keys = KeyFile(folder / "store.keys")
         self.keys.add(0)
         self.url = f"s3://{BUCKET}/{prefix}"
-        self.direct = Bucket(self.url, self.options(s3))
+        self.direct = self._bucket(s3)
         self.direct.connect()
         if not self.direct._fs.exists(BUCKET):
             self.direct._fs.mkdir(BUCKET)
         self.direct._fs.pipe_file(f"{BUCKET}/{prefix}/{STORE_MARKER}", b"")
 
     def options(self, url):
-        return OPTIONS | {"client_kwargs": OPTIONS["client_kwargs"] | {"endpoint_url": url}}
+        more = {"endpoint_url": url, "verify": False}  # no certificates to be read: it is http
+        return OPTIONS | {"client_kwargs": OPTIONS["client_kwargs"] | more}
 
     def bucket(self):
-        return Bucket(self.url, self.options(self.proxy.url))
+        return self._bucket(self.proxy.url)
+
+    def _bucket(self, url):
+        return Bucket(self.url, self.options(url) | {"session": descriptions()})
 
     def node(self, name, **more):
         return Node(self.folder / name, self, **more)
@@ -71,6 +76,15 @@ class Cloud:
 
     def damage(self, key, data):
         self.direct._fs.pipe_file(f"{self.direct._root}/{PREFIX}{key}", data)
+
+
+@functools.cache
+def descriptions():
+    """botocore's session, which keeps what it has read of the service: for each client anew that
+    takes longer than a test."""
+    from aiobotocore.session import get_session
+
+    return get_session()
 
 
 def patience(monkeypatch, seconds):

@@ -100,6 +100,20 @@ def test_use_right_before_the_freeze_wins_and_nothing_is_frozen(tmp_path):
     assert runs_on(world)
 
 
+def test_a_clock_that_is_put_back_before_the_commit_makes_nobody_idle(tmp_path):
+    """What came since bears times from before `since`."""
+    world = World(tmp_path / "whole")
+    hibernate(world, cancel_on_activity=True, since=4990.0)
+    before_the_commit = world.steps.index("commit")
+    for number in range(before_the_commit + 1):
+        world = World(tmp_path / str(number))
+        world.put_back_at = number
+        result = hibernate(world, cancel_on_activity=True, since=4990.0)
+        assert result.outcome is Outcome.CANCELLED, world.steps
+        assert "clock was put back" in result.reason
+        assert runs_on(world)
+
+
 def test_a_keep_that_arrives_before_the_commit_wins(tmp_path):
     """Whoever ordered the hibernation."""
     world = World(tmp_path)
@@ -248,6 +262,8 @@ def test_an_agent_killed_at_any_step_recovers_to_one_truth(tmp_path):
         world.fail_at = number
         with pytest.raises(Killed):
             hibernate(world)
+        staged = [str(each) for each in (folder / "store").rglob(".staging-*")]
+        assert set(staged) <= {world.recorded}, f"killed at {name}: nobody would ever remove it"
         # what the next agent finds on disk: the last living state that was saved
         world.session.living = world.saved[-1] if world.saved else Living.RUNNING
         world.session.held = world.link.held

@@ -39,7 +39,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         root = folder / "store"
-        root.mkdir(mode=0o700)
+        root.mkdir(mode=0o700, parents=True)
         (root / STORE_MARKER).touch()
         keys = KeyFile(folder / "store.keys")
         keys.add(0)
@@ -49,26 +49,33 @@ class World:
         self.link = _Link(self)
         self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
         self.saved: list[Living] = []
+        self.recorded = ""
         self.steps: list[str] = []
         self.fail_at = -1
         self.error: BaseException = Killed()
         self.dead = False
+        self.time = 5000.0
+        self.put_back_at = -1
+        """The step at which the node's clock is put back an hour."""
 
     def step(self, name: str) -> None:
         if self.dead:
             raise Killed
         self.steps.append(name)
+        if len(self.steps) - 1 == self.put_back_at:
+            self.time -= 3600.0
         if len(self.steps) - 1 == self.fail_at:
             if isinstance(self.error, Killed):
                 self.dead = True
             raise self.error
 
     def now(self) -> float:
-        return 5000.0
+        return self.time
 
     def save(self, session: NodeSession) -> None:
         self.step("save")
         self.saved.append(session.living)
+        self.recorded = session.staged
 
     def order(self, **changes) -> Order:
         values = {

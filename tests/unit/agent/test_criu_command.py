@@ -43,6 +43,26 @@ def test_what_is_killed_for_its_time_is_told_from_what_somebody_else_killed() ->
     assert (killed.status, killed.late) == (-9, False)
 
 
+def test_what_is_late_is_asked_first_and_ends_by_itself() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as asked:
+        waits = command.launch(["/bin/sh", "-c", "read line; exit 3"], stdin=asked)
+    late = command.finish(waits, 0.05, lambda: os.close(writing), 60)
+    assert (late.status, late.late) == (3, True)
+
+
+def test_what_does_not_end_when_it_is_asked_is_killed() -> None:
+    asked: list[bool] = []
+    late = command.finish(asleep(), 0.05, lambda: asked.append(True), 0.05)
+    assert (late.status, late.late, asked) == (-9, True, [True])
+
+
+def test_a_dump_is_not_ended_by_want_of_memory_or_a_broken_pipe() -> None:
+    """It is a tracer; a restore must not be one: what comes back would inherit it."""
+    assert "--tracer" in command.Entry(tracer=True).argv()
+    assert "--tracer" not in command.Entry().argv()
+
+
 def script(text: str, **streams: BinaryIO) -> command.Finished:
     return command.finish(command.launch(["/bin/sh", "-c", text], **streams), 30)
 
@@ -50,6 +70,10 @@ def script(text: str, **streams: BinaryIO) -> command.Finished:
 def test_what_a_command_says_is_kept_with_its_status() -> None:
     done = script("echo one; echo two >&2; exit 3")
     assert (done.status, done.output, done.late) == (3, "one\ntwo\n", False)
+
+
+def test_what_ends_at_once_is_not_missed() -> None:
+    assert {script("exit 4").status for _ in range(30)} == {4}
 
 
 def test_of_much_that_a_command_says_the_end_is_kept() -> None:

@@ -19,6 +19,7 @@ from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.notice import Channel, Delivery, Notice
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import expire, observe, requests, start
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.settings import Settings
@@ -90,7 +91,7 @@ class Stand:
         self.desk = Desk(
             scheduler=self.world,
             journal=CrashingJournal(self.journal, self.world),
-            clock=self.world,
+            clock=self.clock(),
             names=NodeSetNames(),
             settings=self._settings,
             notifier=self.post,
@@ -99,6 +100,9 @@ class Stand:
         )
         recover(self.desk)
         self.controller = Controller(self.desk)
+
+    def clock(self) -> Clock:
+        return self.world
 
     async def reboot(self) -> None:
         await self.controller.stop()
@@ -191,11 +195,11 @@ class Stand:
 def emptied(engine: Engine) -> Engine:
     """For the next life: no row of an earlier one, and no connection of it."""
     engine.dispose()
-    with engine.begin() as connection:
-        for table in tables.metadata.sorted_tables:
-            if table is not tables.meta:
-                connection.execute(table.delete())
-        connection.execute(tables.meta.delete().where(tables.meta.c.name != "schema"))
+    names = [table.name for table in tables.metadata.sorted_tables if table is not tables.meta]
+    script = "".join(f"DELETE FROM {name};" for name in names)
+    raw = engine.raw_connection()
+    raw.executescript(f"BEGIN;{script}DELETE FROM meta WHERE name != 'schema';COMMIT")
+    raw.close()
     return engine
 
 
