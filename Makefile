@@ -9,9 +9,12 @@ LAB := tests/cluster/lab
 # Tests on real processes and clusters share a machine with whatever else it does: each gets a second
 # try, which the summary counts as a rerun. What fails twice has failed.
 AGAIN := --reruns 1
+# Images of containers switch it off: every worker and every program that a test starts would then
+# compile all modules anew, which is half of the time of the unit tests.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv fmt lint types unit parts spank cluster race crash ide test test-gpu check demo bench \
-	docs rpm clean
+.PHONY: help venv fmt lint types unit parts spank cluster race crash ide vm test test-gpu check demo \
+	bench docs rpm clean
 
 help:
 	@echo 'make demo      the main job on a test cluster: hibernate and restore a Jupyter session (as root)'
@@ -21,6 +24,7 @@ help:
 	@echo 'make crash     every step of a hibernation and a restore killed, failed or stopped (as root)'
 	@echo 'make race      the last second before a hibernation, two hundred times (as root)'
 	@echo 'make ide       a remote IDE for real: code-server and a browser on a test cluster (as root)'
+	@echo 'make vm        virtual machines with systemd, cgroup v2 and NFS (as root; an hour without KVM)'
 	@echo 'make bench     against plain criu, psutil and the rules of other products; scale'
 	@echo 'make clean     test clusters down and forgotten, what was built here removed (not their image)'
 	@echo 'make venv fmt lint types unit parts spank cluster docs rpm: one step each'
@@ -94,6 +98,11 @@ ide: venv
 	@.ci/prepare chromium gcc g++ make
 	tests/cluster/ide/install "$${RECLAIM_LAB_CACHE:-/var/cache/slurm-reclaim-lab}/code-server"
 	RECLAIM_IDE=1 $(BIN)/pytest tests/cluster/test_code_server.py
+
+# A cluster of virtual machines: its own PID 1, kernel and clock for each node (tests/vm/README.md).
+vm: venv
+	@.ci/prepare gcc
+	RECLAIM_VM=1 $(BIN)/pytest tests/vm
 
 # Standard library only: nothing of the venv is waited for.
 demo:

@@ -47,6 +47,10 @@ class Scheduler(Protocol):
 
     async def requeue_held(self, job_id: int, *, special_exit: bool) -> None: ...
 
+    async def requeue(self, job_id: int) -> None:
+        """As Slurm itself does where it loses a node: the job is to start again, unheld."""
+        ...
+
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
@@ -236,14 +240,20 @@ class Tree(Protocol):
         """Give the job's output files back what was in them. RestoreFailed."""
         ...
 
+    def coming_back(self, opened: Opened) -> AbstractContextManager[None]:
+        """While inside, what is to restore the checkpoint is there and waits for `restore`; without
+        that it is ended and has done nothing. RestoreFailed."""
+        ...
+
     def fits(self, manifest: Manifest) -> Sequence[str]:
-        """See that files, ports and memory are as the checkpoint needs them, before anything is
-        started; what changed and is no hindrance, as sentences. DoesNotFit, which names all."""
+        """See that files, ports and memory are as the checkpoint needs them, before anything of it
+        is given out. What changed and is no hindrance, as sentences. DoesNotFit, which names
+        all."""
         ...
 
     def restore(self, opened: Opened) -> None:
-        """Bring the tree of a checkpoint back. RestoreFailed, IntegrityError: nothing is left
-        behind."""
+        """Bring the tree of a checkpoint back that is `coming_back`. RestoreFailed,
+        IntegrityError: nothing is left behind."""
         ...
 
 
@@ -303,6 +313,14 @@ class Opened(Protocol):
     images: Path
     criu: Path
 
+    def ready(self) -> None:
+        """Wait for `images`; everything else waits by itself. StoreUnavailable, IntegrityError."""
+        ...
+
+    def give(self) -> None:
+        """Until here CRIU waits for the first image."""
+        ...
+
     def send(self, name: str) -> AbstractContextManager[BinaryIO]:
         """The stream `name`, from front to back. IntegrityError at the end where it was cut."""
         ...
@@ -321,6 +339,10 @@ class NodeStore(Protocol):
 
     def reserve(self, size: int) -> None:
         """See that there is room for `size` bytes."""
+        ...
+
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        """Where `stage` will write."""
         ...
 
     def stage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
@@ -49,14 +49,17 @@ def show(key: Key) -> str:
     return text
 
 
-def sections() -> Iterator[tuple[str, Any, str]]:
+@cache
+def sections() -> tuple[tuple[str, Any, str], ...]:
     """(name, class, one sentence) of every table of the configuration file, the lists last."""
     hints = get_type_hints(schema.Config)
+    found = []
     for entry in dataclasses.fields(schema.Config):
         kind = hints[entry.name]
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
         if dataclasses.is_dataclass(kind):
-            yield entry.name, kind, _sentence(kind)
+            found.append((entry.name, kind, _sentence(kind)))
+    return tuple(found)
 
 
 @cache
@@ -76,7 +79,8 @@ def _sentence(kind: Any) -> str:
     return " ".join((kind.__doc__ or "").partition(": ")[2].split())
 
 
-def settings(kind: type) -> dict[str, Setting]:
+@cache
+def settings(kind: type) -> Mapping[str, Setting]:
     """name -> (field, type) of the settings that stand directly in this table."""
     hints = get_type_hints(kind)
     return {

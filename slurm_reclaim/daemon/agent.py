@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
+from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.config.schema import Config
@@ -53,7 +54,7 @@ class Agent:
         self._alive = alive
         self._preflights = preflights
         self._uploads = uploads
-        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self._boot = tree.boot_id()
         self._silent = False
         # Of their own: those of the loop may all be busy with what hangs or takes long.
         self._aside = ThreadPoolExecutor(1, "reports")
@@ -95,6 +96,7 @@ class Agent:
                 self._sessions.changed.clear()
                 await self._report()
                 self._heard()
+                self._sessions.sweep()
             except Unavailable as error:
                 self._unheard(error)
             except ReclaimError as error:

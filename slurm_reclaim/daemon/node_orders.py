@@ -29,6 +29,8 @@ MOST_AT_ONCE = 2
 # An idle session that has to wait for others for longer than this is not hibernated: only its
 # terminals and kernels are looked at again, not all that made it idle.
 LONGEST_WAIT = 30.0  # seconds
+# How often it is looked whether the recovery is through with a session.
+RECOVERY_LOOKS = 0.1  # seconds
 
 
 class NodeOrders:
@@ -135,7 +137,7 @@ class NodeOrders:
             and session.job_id not in self._at_work
             and self._sessions.get(session.job_id) is session
         ):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(RECOVERY_LOOKS)
 
     def _overtaken(self, order: Order, session: NodeSession, waited: float) -> str:
         """Why a hibernation is not begun any more that had to wait for others; "" where it is."""

@@ -49,15 +49,28 @@ class NodeSessions:
         self.changed = asyncio.Event()
         self.events: list[Event] = []
         self.sessions = {s.job_id: s for s in records.load()}
-        for session in list(self.sessions.values()):
-            if not tree.same_process(session.init, session.init_start):
-                self.forget(session, "it ended while the agent was away")
+        self._boot = tree.boot_id()
+        self.sweep("it ended while the agent was away")
         allocation.sweep(Path(config.agent.run), self.sessions)
 
     def get(self, job_id: int) -> NodeSession | None:
         return self.sessions.get(job_id)
 
+    def _lives(self, session: NodeSession) -> bool:
+        same_boot = session.boot in ("", self._boot)
+        return same_boot and tree.same_process(session.init, session.init_start)
+
+    def sweep(self, why: str = "the job ended unseen") -> None:
+        """Forget those whose end nobody saw: it came before their reclaim-init had attached to this
+        agent, or took longer than `left` waits."""
+        for session in list(self.sessions.values()):
+            if session.job_id not in self.busy and not self._lives(session):
+                self.forget(session, why)
+
     def put(self, session: NodeSession, link: InitLink) -> None:
+        before = self.sessions.get(session.job_id)
+        if before is not None and before is not session:
+            self._remove_staged(before)
         self.sessions[session.job_id] = session
         self._links[session.job_id] = link
         self.save(session)
@@ -69,22 +82,27 @@ class NodeSessions:
                 self._records.save(session)
 
     def forget(self, session: NodeSession, why: str) -> None:
-        log.info("session job=%s is over on this node: %s", session.job_id, why)
         with self._lock:
-            if self.sessions.get(session.job_id) is session:
-                del self.sessions[session.job_id]
-                self._records.forget(session)
-                allocation.withdraw(Path(self._config.agent.run), session.job_id)
+            if self.sessions.get(session.job_id) is not session:
+                return  # the next of the same job may be in its place, and in its directories
+            del self.sessions[session.job_id]
+            self._records.forget(session)
+            allocation.withdraw(Path(self._config.agent.run), session.job_id)
+        log.info("session job=%s is over on this node: %s", session.job_id, why)
         if session.private_tmp:
             threading.Thread(target=_remove, args=(session.private_tmp,)).start()
-        if session.staged and session.job_id not in self.busy:
-            # Gone by rename where it was committed; else it is a user's memory without an owner.
-            # Whoever is still at work commits or discards it: what begins to delete it here would
-            # go on in the directory that the commit has renamed (S1).
-            staged = Path(session.staged)
-            for folder in (staged, Path(self._config.agent.state) / "work" / staged.parent.name):
-                threading.Thread(target=shutil.rmtree, args=(folder, True)).start()
+        if session.session and session.job_id not in self.busy:
+            folder = f"{self._config.agent.state}/work/{session.session.rpartition('/')[2]}"
+            threading.Thread(target=_remove, args=(folder,)).start()
+        self._remove_staged(session)
         self.changed.set()
+
+    def _remove_staged(self, session: NodeSession) -> None:
+        """Gone by rename where it was committed; else it is a user's memory without an owner.
+        Whoever is still at work commits or discards it: what begins to delete it here would go on
+        in the directory that the commit has renamed (S1)."""
+        if session.staged and session.job_id not in self.busy:
+            threading.Thread(target=shutil.rmtree, args=(session.staged, True)).start()
 
     def note(
         self,
@@ -130,7 +148,7 @@ class NodeSessions:
 
     async def _wait_for_end(self, session: NodeSession) -> None:
         for _ in range(50):
-            if not tree.same_process(session.init, session.init_start):
+            if not self._lives(session):
                 self.forget(session, "the job ended or was requeued")
                 return
             await asyncio.sleep(0.1)
@@ -162,7 +180,7 @@ class NodeSessions:
         """Reads /proc; for a worker thread."""
         found = []
         for session in list(self.sessions.values()):
-            if not tree.same_process(session.init, session.init_start):
+            if not self._lives(session):
                 continue
             try:
                 found.append(self._report(session))
@@ -217,13 +235,13 @@ def _size(session: NodeSession, measured: bool) -> tuple[int, int]:
     return len(known.inside), known.memory()
 
 
-def _remove(private_tmp: str) -> None:
+def _remove(folder: str) -> None:
     """What a requeued session had in its /tmp is in its checkpoint. Renamed first, because the
     job may start here again before all is deleted."""
-    gone = f"{private_tmp}.gone"
+    gone = f"{folder}.gone"
     shutil.rmtree(gone, ignore_errors=True)
     with suppress(OSError):
-        os.rename(private_tmp, gone)
+        os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 

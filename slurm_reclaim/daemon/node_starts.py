@@ -176,6 +176,7 @@ class NodeStarts:
             uid=uid,
             facts=await asyncio.to_thread(self._facts.facts),
             checkpoints=tuple(await asyncio.to_thread(self._checkpoints, images)),
+            boot_id=tree.boot_id(),
         )
         try:
             return await self._controller.post(
@@ -240,6 +241,7 @@ class NodeStarts:
             restored=bool(root),
             started=time.time(),
             private_tmp=self._private_tmp(job_id),
+            boot=tree.boot_id(),
         )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -40,7 +40,8 @@ class Limit:
 
 @dataclass(slots=True)
 class NodeSession:
-    """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good.
+    """PIDs are the agent's; `*_start` clock ticks since boot, which make a PID a name for good,
+    within one `boot` (the kernel's id of it; a session from before an upgrade has none).
     `child` is the batch script of a fresh start (0 after a restore), `root` the inner PID of the
     tree's root. `stopped` are inner PIDs that the user had stopped before we froze the tree;
     `cancelled`: why a hibernation at work shall come to nothing; `staged` is where a dump at work
@@ -91,4 +92,5 @@ class NodeSession:
     gpu_held: int = 0
     gpu_freed: int = 0
     limits: tuple[Limit, ...] = ()
+    boot: str = ""
     progress: Progress = field(default_factory=Progress)

@@ -199,13 +199,14 @@ class ReportReply:
 @dataclass(frozen=True, slots=True)
 class StartQuestion:
     """Asked when a job starts on a node and the store holds a checkpoint under its job id and
-    uid: what shall become of it?"""
+    uid: what shall become of it? `boot_id`: the kernel's, as in a report."""
 
     node: str
     job_id: int
     uid: int
     facts: NodeFacts
     checkpoints: tuple[str, ...] = ()
+    boot_id: str = ""
 
 
 class StartMode(str, Enum):

@@ -64,6 +64,16 @@ class Unfit:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """Where an incarnation was shown by an agent: its node, its restart count, and the kernel's
+    boot id of that node."""
+
+    node: str
+    restarts: int
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
     seconds of the last transition; `time_left` seconds of the time limit left at hibernation
@@ -76,8 +86,9 @@ class Session:
     `cooldown_until` Unix seconds before which it is not warned; `shadowed` the last use after which
     shadow mode has noted what it would have done; `accepted` files that may have changed while it
     sleeps, by its owner's word; `freed_gpu` bytes of GPU memory that it held when it was saved
-    last; `unfit`: no node can restore it until somebody changes one. `progress` and `gpus` (those
-    it holds, as its agent last told) are of the moment and not kept."""
+    last; `unfit`: no node can restore it until somebody changes one; `seen`: where an agent showed
+    an incarnation last, whichever it was. `progress` and `gpus` (those it holds, as its agent last
+    told) are of the moment and not kept."""
 
     id: SessionId
     user: str
@@ -113,6 +124,7 @@ class Session:
     progress: Progress = field(default_factory=Progress)
     freed_gpu: int = 0
     unfit: Unfit | None = None
+    seen: Seen | None = None
     gpus: tuple[GpuHeld, ...] = ()
 
     @property

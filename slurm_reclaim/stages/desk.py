@@ -29,8 +29,7 @@ from slurm_reclaim.ports import Clock, Hosts, Journal, NodeNames, Notifier, Sche
 from slurm_reclaim.stages.living import Living
 from slurm_reclaim.stages.orders import OrderBook
 from slurm_reclaim.stages.settings import Settings
-from slurm_reclaim.stages.shelf import Shelf
-from slurm_reclaim.stages.view import View
+from slurm_reclaim.stages.view import Shelf, View
 
 log = logging.getLogger("slurm_reclaim.session")
 

@@ -9,7 +9,7 @@ from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.order import Living, Order, SessionReport, Verb
 from slurm_reclaim.model.session import Session, Warned
-from slurm_reclaim.stages import standing
+from slurm_reclaim.stages import rebooted, standing
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, incarnation_lost, row
 from slurm_reclaim.stages.judge import clock_ahead, cooled, terms_of
@@ -122,6 +122,8 @@ def wrong_state(session: Session, verb: str) -> WrongState:
 def _attached(desk: Desk, session: Session) -> tuple[Heard, SessionReport]:
     now, silent_after = desk.clock.now(), desk.settings.silent_after
     found = desk.view.report_of(session)
+    if why := rebooted.lost(desk, session):
+        raise WrongState(f"job {session.job} is not running: {why}")
     if found is None or desk.view.fresh(found[0], now, silent_after) is None:
         raise AgentUnavailable(
             f"the agent on {session.node or 'the node'} of job {session.job} is not heard of",

@@ -114,9 +114,11 @@ def _save_tree(
         session.progress = Progress(step, min(arrived, total), total, clock.now())
 
     session.progress = Progress("dump", 0, total, clock.now())
+    # First: whatever dies meanwhile, a later agent removes what is there of a job that has ended.
+    session.session, session.staged = order.session, str(store.staging(id, order.restarts))
+    save(session)
     staged = store.stage(id, order.restarts, tree.owner(), note)
-    session.living, session.session, session.reason = Living.DUMPING, order.session, order.reason
-    session.staged, session.order = str(staged.folder), order.id
+    session.living, session.reason, session.order = Living.DUMPING, order.reason, order.id
     saving = _Saving(order, id, session, tree, store, staged)
     why = ""
     try:

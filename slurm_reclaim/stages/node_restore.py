@@ -1,4 +1,4 @@
-"""restore, on the node: open -> fits -> prepare -> restore -> seen alive -> to reclaim-init.
+"""restore, on the node: open -> fits -> outputs -> prepare -> restore -> alive -> to reclaim-init.
 
 Whatever leaves the store is compared with the sealed manifest before anybody sees it.
 
@@ -8,7 +8,7 @@ node.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
@@ -37,12 +37,18 @@ def restore(
     session.progress = Progress("open", 0, 0, clock.now())
     try:
         save(session)
-        with closing(store.open(id, restarts)) as opened:
+        with closing(store.open(id, restarts)) as opened, ExitStack() as stack:
             manifest = opened.manifest
             session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
             session.progress = Progress("restore", 0, manifest.size, clock.now())
-            tree.put_back_outputs(opened)
-            session.changed = tuple(tree.fits(manifest))[:MOST_CHANGED]
+            try:
+                stack.enter_context(tree.coming_back(opened))
+                # While that, and what the store needs for `opened`, is got ready.
+                session.changed = tuple(tree.fits(manifest))[:MOST_CHANGED]
+            finally:
+                # Whatever becomes of the restore: Slurm has truncated them already.
+                tree.put_back_outputs(opened)
+            opened.ready()
             tree.restore(opened)
         link.adopt_root(manifest.root_pid)
     except ReclaimError as error:

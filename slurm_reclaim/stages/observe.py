@@ -17,9 +17,10 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
 from slurm_reclaim.model.sample import GpuHeld
-from slurm_reclaim.model.session import Progress, Session
+from slurm_reclaim.model.session import Progress, Seen, Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.judge import clock_ahead, take_samples
+from slurm_reclaim.stages.rebooted import take_seen
 from slurm_reclaim.stages.results import take_result
 from slurm_reclaim.stages.uploads import take_uploads
 from slurm_reclaim.stages.view import same_job
@@ -56,6 +57,7 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
             continue
         if not told.session and _surely(desk, report, told, session):
             names[str(told.job_id)] = str(session.id)
+        take_seen(desk, report, told, session)
         _take_blockers(desk, session, told)
         if told.samples:
             take_samples(desk, report, told, session)
@@ -110,10 +112,12 @@ def adopt(desk: Desk) -> None:
     now, silent_after = desk.clock.now(), desk.settings.silent_after
     for node in list(desk.view.agents):
         heard = desk.view.fresh(node, now, silent_after)
-        for told in heard.report.sessions if heard is not None else ():
+        if heard is None:
+            continue
+        for told in heard.report.sessions:
             job = desk.view.jobs.get(told.job_id)
             if job is not None and _session_of(desk, told) is None:
-                _adopt_one(desk, node, told, job)
+                _adopt_one(desk, heard.report, told, job)
 
 
 def _session_of(desk: Desk, told: SessionReport) -> Session | None:
@@ -126,10 +130,11 @@ def _session_of(desk: Desk, told: SessionReport) -> Session | None:
     return None
 
 
-def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
+def _adopt_one(desk: Desk, report: Report, told: SessionReport, job: Job) -> None:
     # Slurm must show the same incarnation running, or the report is older or newer than the row.
     if not job.running or job.restarts != told.restarts or job.uid != told.uid:
         return
+    node = report.node
     if node not in job.nodes:
         return
     if any(session.id.uid == told.uid for session in desk.of_job(told.job_id)):
@@ -161,6 +166,7 @@ def _adopt_one(desk: Desk, node: str, told: SessionReport, job: Job) -> None:
             needs=told.needs,
             freed_gpu=told.needs.vram if told.needs is not None and checkpoint >= 0 else 0,
             started=min(told.started or math.inf, desk.clock.now()),
+            seen=Seen(node, told.restarts, report.boot_id),
         ),
         "adopted",
     )

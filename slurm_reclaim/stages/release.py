@@ -11,13 +11,14 @@ from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import detail_of, lift_fence
-from slurm_reclaim.stages.fit import Fit
+from slurm_reclaim.stages.fit import SILENT, Fit
 from slurm_reclaim.stages.hibernate import wrong_state
 from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
 from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.view import same_job
 
 FIRST_REPORTS = 15.0  # seconds
+LATELY = 300.0  # seconds since an agent that is silent was heard of, so that it may come back soon
 _UNDER_WAY = frozenset({State.QUEUED, State.RESTORING})
 
 
@@ -63,11 +64,11 @@ async def restore(
 
 
 async def first_reports(desk: Desk, session: Session) -> None:
-    """A controller that has just started has heard of no node: that is no answer for an owner.
-    Returns when a node fits, none can any more by what is known, or after a while."""
-    young = desk.view.started + desk.settings.silent_after - desk.clock.now()
+    """A controller that has just started has heard of no node, and an agent that is just being
+    restarted is silent: that is no answer for an owner. Returns when a node fits, none can any more
+    by what is known, nobody is expected, or after a while."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(young, FIRST_REPORTS)
+    deadline = loop.time() + FIRST_REPORTS
     while loop.time() < deadline:
         current = desk.sessions.get(session.id)
         if current is None or current.state is not State.HIBERNATED:
@@ -75,9 +76,25 @@ async def first_reports(desk: Desk, session: Session) -> None:
         job = desk.view.jobs.get(session.id.job_id)
         if job is not None:
             found = suitable(desk, current, job)
-            if found.nodes or not found.silence:
+            if found.nodes or not _expected(desk, found):
                 return
+        elif not _young(desk):
+            return
         await asyncio.sleep(0.1)
+
+
+def _young(desk: Desk) -> bool:
+    """Whether agents that are well may not have reported to us yet."""
+    return desk.clock.now() < desk.view.started + desk.settings.silent_after
+
+
+def _expected(desk: Desk, found: Fit) -> bool:
+    """Whether an agent that is missing may report any moment."""
+    if _young(desk):
+        return found.silence
+    now, agents = desk.clock.now(), desk.view.agents
+    silent = (agents.get(node) for node, why in found.unfit.items() if why == SILENT)
+    return any(heard is not None and now - heard.at < LATELY for heard in silent)
 
 
 def _through_fence(desk: Desk, session: Session, *, operator: bool, by: str) -> Session:

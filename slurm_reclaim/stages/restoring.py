@@ -7,6 +7,7 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.order import Living, SessionReport
 from slurm_reclaim.model.session import Session
+from slurm_reclaim.stages import rebooted
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import MISHAPS, count_on, end, forgotten, gone, row
 from slurm_reclaim.stages.mishap import NOT_RESTORED, bad_nodes, hold_again
@@ -28,6 +29,8 @@ async def step(desk: Desk, session: Session) -> None:
     if told is not None and told.living is Living.RESTORE_FAILED:
         # Also one in place: if Slurm has refused the requeue before, it says so again.
         await hold_again(desk, session, job, told.reason or "the restore failed")
+    elif job is not None and job.running and await rebooted.step(desk, session):
+        return
     elif job is not None and (
         job.restarts > session.restarts or job.waiting or not in_place(desk, session)
     ):

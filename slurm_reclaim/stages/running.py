@@ -8,7 +8,7 @@ from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages import idle, tell, warn
+from slurm_reclaim.stages import idle, rebooted, tell, warn
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import end, forgotten, gone, incarnation_lost, row
 from slurm_reclaim.stages.hibernate import committed
@@ -35,6 +35,8 @@ async def step(desk: Desk, session: Session) -> None:
         await _back_to_the_image(desk, session, job)
         return
     if not job.running:
+        return
+    if await rebooted.step(desk, session):
         return
     found = desk.view.report_of(session)
     if found is not None and found[1].at > session.since:

@@ -9,40 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 from slurm_reclaim.errors import AgentUnavailable, OperationFailed, Refused, StoreUnavailable
-from slurm_reclaim.model.catalogue import Errand, StoreAnswer, StoredSession, StoreTask
+from slurm_reclaim.model.catalogue import StoreAnswer, StoredSession, StoreTask
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.order import STORE_VERBS, Order, Outcome, Result, Verb
 from slurm_reclaim.stages import uploads
-
-if TYPE_CHECKING:
-    from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.view import Shelf
 
 # An agent that is heard of and does not answer within this many seconds is given up.
 PATIENCE = 120.0
 LONG = 6 * 3600.0  # seconds; to read a large checkpoint again
 _LOOK = 2.0  # seconds between two looks whether the agent is still there
 _MOST_PAGES = 1000
-
-
-@dataclass
-class Shelf:
-    """The catalogue as it was last told in full: `sessions` by name, `at` Unix seconds of the
-    controller's clock when it was asked for (0: never), `node` who told it, `ahead` seconds that
-    the agent's clock was ahead of ours. `wanted`: orders whose answers are waited for."""
-
-    sessions: dict[str, StoredSession] = field(default_factory=dict)
-    at: float = 0.0
-    node: str = ""
-    ahead: float = 0.0
-    wanted: dict[str, asyncio.Future[Result]] = field(default_factory=dict)
-    errands: dict[str, Errand] = field(default_factory=dict)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    told: dict[str, float] = field(default_factory=dict)
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def chosen(desk: Desk) -> str:

@@ -10,7 +10,7 @@ from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail
 from slurm_reclaim.model.lifecycle import TABLE, Fact, State
 from slurm_reclaim.model.order import StartAnswer, StartMode, StartQuestion
-from slurm_reclaim.model.session import Session
+from slurm_reclaim.model.session import Seen, Session
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import count_on, detail_of, end, lift_fence, older_incarnations
 from slurm_reclaim.stages.fit import lacking, only_there
@@ -93,6 +93,7 @@ def _for_session(
         session = started(desk, session, job)
     elif session.node != question.node or session.restarts != job.restarts:
         session = desk.update(session.id, node=question.node, restarts=job.restarts)
+    desk.update(session.id, seen=Seen(question.node, job.restarts, question.boot_id))
     # From here on the agent may have brought it to life: silence no longer means that it has not.
     if not restore_ordered(desk, session):
         desk.journal.intend(session.id, "restore", str(job.restarts))

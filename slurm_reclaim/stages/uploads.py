@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from slurm_reclaim.errors import BadRequest
 from slurm_reclaim.model.catalogue import StoredCheckpoint, StoredSession
@@ -15,9 +14,7 @@ from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.order import Report
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.upload import Upload, UploadState
-
-if TYPE_CHECKING:
-    from slurm_reclaim.stages.desk import Desk
+from slurm_reclaim.stages.desk import Desk
 
 # (session as text, restart count) -> the node that has, or may have, the only copy.
 Waiting = dict[tuple[str, int], str]

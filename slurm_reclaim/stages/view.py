@@ -1,13 +1,17 @@
-"""What is known of the world right now: Slurm's last answer and the agents' last reports."""
+"""What is known of the world right now: Slurm's last answer, the agents' last reports, and the
+store as one of them last told it."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from slurm_reclaim.model.catalogue import Errand, StoredSession
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, Node
-from slurm_reclaim.model.order import Report, SessionReport
+from slurm_reclaim.model.order import Report, Result, SessionReport
 from slurm_reclaim.model.session import Session
 
 NODES_EVERY = 60.0  # seconds that an answer about the cluster's nodes is believed
@@ -16,10 +20,29 @@ _PAUSE = 20.0  # seconds; a longer one may have made an agent count as silent
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An agent's last report; `at` Unix seconds of the controller's own clock."""
+    """An agent's last report; `at` Unix seconds of the controller's own clock; `since` when the
+    first report of the node's same boot came, with none of another boot in between."""
 
     report: Report
     at: float
+    since: float = math.inf
+
+
+@dataclass
+class Shelf:
+    """The catalogue as it was last told in full: `sessions` by name, `at` Unix seconds of the
+    controller's clock when it was asked for (0: never), `node` who told it, `ahead` seconds that
+    the agent's clock was ahead of ours. `wanted`: orders whose answers are waited for."""
+
+    sessions: dict[str, StoredSession] = field(default_factory=dict)
+    at: float = 0.0
+    node: str = ""
+    ahead: float = 0.0
+    wanted: dict[str, asyncio.Future[Result]] = field(default_factory=dict)
+    errands: dict[str, Errand] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    told: dict[str, float] = field(default_factory=dict)
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True)
@@ -66,7 +89,9 @@ class View:
         before = self.agents.get(report.node)
         if before is None or before.report.facts != report.facts or at - before.at > _PAUSE:
             self.memo.clear()
-        self.agents[report.node] = Heard(report, at)
+        same_boot = before is not None and before.report.boot_id == report.boot_id
+        since = before.since if before is not None and same_boot else at
+        self.agents[report.node] = Heard(report, at, since)
         for told in before.report.sessions if before is not None else ():
             known = self._of_job.get((told.job_id, told.uid), {})
             known.pop(report.node, None)

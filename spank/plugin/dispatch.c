@@ -92,6 +92,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int argc, char **argv)
 	memset(&plan, 0, sizeof(plan));
 	plan.last_pid = 299;
 	plan.channel = -1;
+	plan.descriptors = -1;
 	read_arguments(&arguments, argc, argv);
 	prepare(spank, &arguments, facts);
 	free(facts);

@@ -32,6 +32,7 @@ struct plan {
 	int64_t last_pid;
 	char private_tmp[PATH_LONGEST + 1];
 	int channel;	  /* to reclaim-init, or to the root process of a parked job */
+	int descriptors;  /* our /proc/PID/fd: the session's /proc does not show this process */
 	pid_t init;	  /* as this process sees it */
 	char *stale_count; /* SLURM_RESTART_COUNT that the user happened to submit with */
 };

@@ -178,6 +178,7 @@ int open_session(const struct arguments *arguments, struct plan *plan, struct fa
 	if (plan->init == 0)
 		exec_init(arguments, plan, pair[1], relay);
 	close(pair[1]);
+	plan->descriptors = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (plan->init < 0)
 		fault_set(fault, "couldn't make the session's namespaces: %s", strerror(errno));
 	else if (wait_ready(pair[0], fault) == 0 && enter(plan, fault) == 0) {
@@ -186,6 +187,8 @@ int open_session(const struct arguments *arguments, struct plan *plan, struct fa
 	} else
 		reap(plan->init);
 	close(pair[0]);
+	close(plan->descriptors);
+	plan->descriptors = -1;
 	plan->init = 0;
 	return -1;
 }

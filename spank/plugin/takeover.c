@@ -149,6 +149,9 @@ void take_over(spank_t spank, const struct arguments *arguments, struct plan *pl
 			return;
 		}
 	}
+	/* The relay keeps them for restored sessions. */
+	open_again(plan->descriptors, STDIN_FILENO, STDERR_FILENO);
+	close(plan->descriptors);
 	/* Signals that come from now on wait for the relay's loop, also across its exec. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);

@@ -54,12 +54,20 @@ class Many(BenchLab):
             list(pool.map(lambda job: self.exec("ctl", "reclaim", "restore", str(job)), jobs))
         return ended - asked
 
+    def repetition(self, number: int, jobs: list[int]) -> tuple[float, float]:
+        """The first one warms up."""
+        bare = self.bare("n1", jobs)
+        print(f"{number}/{REPEATS}: bare {bare:.2f} s", end="", flush=True)
+        ours = self.ours(jobs)
+        print(f", hibernated {ours:.2f} s, ratio {ours / bare:.2f}", flush=True)
+        return bare, ours
+
     def run(self) -> None:
         self.up()
         self.exec("ctl", "chmod", "0777", "/shared/bench")
         jobs = self.start()
         try:
-            rows = [(self.bare("n1", jobs), self.ours(jobs)) for _ in range(REPEATS + 1)][1:]
+            rows = [self.repetition(number, jobs) for number in range(REPEATS + 1)][1:]
         finally:
             self.exec("ctl", "scancel", *map(str, jobs))
         bare, ours = (statistics.median(column) for column in zip(*rows, strict=True))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ ASK = Path(__file__).parent / "inside/ask.py"
 class Lab:
     """One test cluster, driven through its command line."""
 
+    program = PROGRAM
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._asker: subprocess.Popen[str] | None = None
@@ -33,7 +36,7 @@ class Lab:
         self, *words: str, stdin: str | None = None, check: bool = True, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(PROGRAM), "--name", self.name, *words],
+            [str(self.program), "--name", self.name, *words],
             input=stdin or "",
             capture_output=True,
             text=True,
@@ -159,6 +162,12 @@ class Lab:
                 found.append((f"{node} {daemon}", done.stdout or done.stderr))
         return found
 
+    def drained(self) -> list[tuple[str, str]]:
+        """(node, reason) of those that Slurm itself took out of service."""
+        said = self.exec("ctl", "sinfo", "-h", "-R", "-o", "%n|%U|%E", check=False).stdout
+        rows = [line.split("|", 2) for line in said.splitlines()]
+        return [(row[0], row[2]) for row in rows if len(row) == 3 and row[2] == "Kill task failed"]
+
     def is_up(self) -> bool:
         """All nodes up and every installed daemon running."""
         return self.call("status", check=False).returncode == 0
@@ -216,6 +225,16 @@ def lab() -> Iterator[Lab]:
         yield cluster
 
 
+CARDS = 2  # of each node of a lab with GPUs
+
+
+@pytest.fixture(scope="module")
+def gpu_lab() -> Iterator[Lab]:
+    """With simulated GPUs (tests/gpu)."""
+    with running(lab_name("-cuda"), nodes=2, gpus=CARDS) as cluster:
+        yield cluster
+
+
 # Files that take minutes, the longest first: of the labs side by side none is to be left with such
 # a one when the other has nothing more to do.
 LONGEST = (
@@ -253,6 +272,21 @@ def another_lab() -> Iterator[Callable[[str], Lab]]:
     yield make
     for each in made:
         each.down()
+
+
+@pytest.fixture(autouse=True)
+def undrained(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A node that slurmd drained in a test ("Kill task failed": where a step is ended in the moment
+    in which it ends, slurmstepd waits in vain for UnkillableStepTimeout) is there again for those
+    that follow. Whoever promises that none is drained looks for it before the test ends."""
+    yield
+    for used in vars(request.node).get("funcargs", {}).values():
+        if isinstance(used, Lab):
+            for node, reason in used.drained():
+                warnings.warn(
+                    f"{request.node.name}: {used.name} drained {node}: {reason}", stacklevel=1
+                )
+                used.exec("ctl", "scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
 @pytest.fixture

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from reclaim_lab import gpus
 
-from tests.cluster.conftest import Lab
+from tests.cluster.conftest import CARDS, Lab
 from tests.cluster.notebook import put
 from tests.cluster.sessions import Counter
 
 PYTHON = "/opt/slurm-reclaim/bin/python3"
 NOW = Path(__file__).with_name("inside") / "gpu_now.py"
-CARDS = 2
 MIB = 1 << 20
+
+
+# Lines of a card that has fallen off the bus.
+LOST = "lost\nerror * GPU_IS_LOST"
 
 
 def script(lab: Lab, node: str, *lines: str, card: str = "", more: str = "") -> None:
@@ -25,17 +28,34 @@ def script(lab: Lab, node: str, *lines: str, card: str = "", more: str = "") -> 
     text = gpus.idle(node, CARDS).replace("card\n", "".join(f"{x}\n" for x in lines) + "card\n", 1)
     if card:
         text = text.replace(f"uuid {card}\n", f"uuid {card}\n{more}\n")
-    where = gpus.SCRIPT
-    lab.exec(node, "sh", "-c", f"cat >{where}.new; mv {where}.new {where}", stdin=text)
+    _put(lab, node, text)
 
 
-def fill(lab: Lab, node: str) -> None:
-    """Nearly all of every card there is taken."""
+def changed(lab: Lab, node: str, *changes: tuple[str, str]) -> None:
+    """An idle node's, each text replaced by another one, of every card."""
     text = gpus.idle(node, CARDS)
-    total = 80 * gpus.GIB
-    text = text.replace(f"vram {total} {gpus.GIB}", f"vram {total} {total - MIB}")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    _put(lab, node, text)
+
+
+def back(lab: Lab, node: str) -> None:
+    """Idle as ever, and NVML begun anew: for it a card that was lost once stays lost."""
+    script(lab, node)
+    lab.restart_daemon(node, "reclaim-agent")
+
+
+def _put(lab: Lab, node: str, text: str) -> None:
     where = gpus.SCRIPT
     lab.exec(node, "sh", "-c", f"cat >{where}.new; mv {where}.new {where}", stdin=text)
+
+
+_TOTAL = 80 * gpus.GIB
+FULL = (f"vram {_TOTAL} {gpus.GIB}", f"vram {_TOTAL} {_TOTAL - MIB}")
+SPLIT = ("mig 0", f"mig 1\ninstance MIG-1 {_TOTAL // 8} 0 1 Simulated MIG 1g.10gb")
+OTHER_DRIVER = ("driver 580.65.06", "driver 590.44.01")
+OTHER_MODEL = ("name Simulated GPU", "name Another GPU")
 
 
 @dataclass
@@ -94,6 +114,10 @@ class GpuSession(Counter):
         where = node or self.node
         done = self.lab.exec(where, PYTHON, "-I", "-c", NOW.read_text(), uid)
         return json.loads(done.stdout)
+
+    def states(self) -> dict[int, str]:
+        """By inner PID."""
+        return {int(pid): state for pid, state in self.now()["states"].items()}
 
     def locked(self) -> bool:
         return any(state != "running" for state in self.now()["states"].values())

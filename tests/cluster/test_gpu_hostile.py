@@ -3,15 +3,16 @@ session, other jobs and the node take no harm. The GPUs are simulated (tests/gpu
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cluster.conftest import Lab
-from tests.cluster.gpu_sessions import Begin, GpuSession, script
+from tests.cluster.gpu_sessions import LOST, Begin, GpuSession, back, script
 from tests.cluster.notebook import put
 from tests.cluster.sessions import only
 from tests.cluster.test_gpu_session import (  # noqa: F401
     begin,
-    gpu_lab,
     hibernating,
     impatient,
     in_background,
@@ -39,7 +40,7 @@ def hostile(gpu_lab: Lab, begin: Begin) -> Begin:  # noqa: F811
 
 
 def test_one_that_becomes_another_program_costs_the_other_nothing(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     begin: Begin,  # noqa: F811
 ) -> None:
     session = begin(client="--two --exec")
@@ -67,7 +68,7 @@ def test_one_that_becomes_another_program_costs_the_other_nothing(
 
 
 def test_one_that_stops_itself_is_given_back(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     hostile: Begin,
     impatient: None,  # noqa: F811
 ) -> None:
@@ -83,7 +84,7 @@ def test_one_that_stops_itself_is_given_back(
 
 
 def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     hostile: Begin,
 ) -> None:
     """CRIU itself would refuse its device files; here they are plain ones."""
@@ -108,7 +109,7 @@ def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
     ("verb", "how"), [("hibernate", "scancel"), ("restore", "scontrol requeue")]
 )
 def test_a_job_that_ends_with_its_gpu_in_our_hand(
-    gpu_lab: Lab,  # noqa: F811
+    gpu_lab: Lab,
     begin: Begin,  # noqa: F811
     verb: str,
     how: str,
@@ -137,3 +138,68 @@ def test_a_job_that_ends_with_its_gpu_in_our_hand(
     if how == "scancel":
         records = "/var/lib/slurm-reclaim/sessions"
         gpu_lab.wait("its record's", lambda: gpu_lab.out("n1", "ls", records) == "", 15)
+
+
+def test_of_a_card_that_is_lost_nothing_is_known_and_nothing_is_touched(
+    gpu_lab: Lab,
+    begin: Begin,  # noqa: F811
+) -> None:
+    session = begin()
+    before = session.computes()
+    script(gpu_lab, before.node, card=before.uuid, more=LOST)
+    gpu_lab.wait("it to be unknown", lambda: vote(session, "gpu") == "unknown", 60)
+    done = session.reclaim("hibernate", check=False)
+    assert done.returncode == 21, done.stderr
+    assert "gpu is lost" in done.stderr
+    assert (session.session()["state"], session.state) == ("ACTIVE", "RUNNING")
+    back(gpu_lab, before.node)
+    session.runs_on(before)
+    session.reclaim("hibernate")
+    session.wait_for_session("HIBERNATED")
+
+
+@pytest.mark.parametrize("call", ["Lock", "Checkpoint"])
+def test_a_card_that_is_lost_with_its_session_in_our_hand(
+    gpu_lab: Lab,
+    begin: Begin,  # noqa: F811
+    call: str,
+) -> None:
+    """What has come to the host by then is saved, and comes back on another card. Else it is lost
+    with the card, but not what its owner has in memory, nor what others have on the node's other
+    card."""
+    with only(gpu_lab, "n1"):
+        session = begin()
+        before = session.computes()
+        script(gpu_lab, "n1", f"late cuCheckpointProcess{call} 3")
+        done = hibernating(session)
+        gpu_lab.wait("the call", lambda: session.states()[before.pid] == IN_HAND[call])
+        script(gpu_lab, "n1", card=before.uuid, more=LOST)
+        gpu_lab.wait("the end of it", lambda: done, 60)
+        if call == "Lock":
+            assert done[0].returncode == 41, done[0].stderr
+            assert "could not be given back" in done[0].stderr
+            assert (session.session()["state"], session.state) == ("ACTIVE", "RUNNING")
+            assert session.output().count("started") == 1
+            letters = gpu_lab.out("n1", "ps", "-o", "stat=", "-u", "alice").split()
+            assert not any(letter.startswith("T") for letter in letters)
+            again = session.reclaim("hibernate", check=False)
+            assert again.returncode == 21
+            assert "gpu-state" in again.stderr
+            beside = begin()
+            beside.reclaim("hibernate")
+            beside.wait_for_session("HIBERNATED")
+    back(gpu_lab, "n1")
+    if call == "Checkpoint":
+        session.wait_for_session("HIBERNATED")
+        session.reclaim("restore")
+        session.wait_for("RUNNING")
+        assert session.computes().pid == before.pid
+
+
+IN_HAND = {"Lock": "locked", "Checkpoint": "checkpointed"}
+
+
+def vote(session: GpuSession, signal: str) -> str:
+    done = session.lab.ask("explain", session.ref, "--json")
+    votes = json.loads(done.stdout).get("votes", [])
+    return next((each["vote"] for each in votes if each["signal"] == signal), "")

@@ -9,20 +9,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import Lab, lab_name, running
-from tests.cluster.gpu_sessions import CARDS, MIB, Begin, GpuSession, fill, script
-from tests.cluster.sessions import only
+from tests.cluster.conftest import Lab
+from tests.cluster.gpu_sessions import (
+    FULL,
+    LOST,
+    MIB,
+    OTHER_DRIVER,
+    OTHER_MODEL,
+    SPLIT,
+    Begin,
+    GpuSession,
+    back,
+    changed,
+    script,
+)
+from tests.cluster.sessions import only, processes
 
 pytestmark = pytest.mark.cluster
 
 DROP_IN = "/etc/slurm-reclaim/conf.d/zz-gpu.toml"
 NODES = ("n1", "n2")
-
-
-@pytest.fixture(scope="module")
-def gpu_lab() -> Iterator[Lab]:
-    with running(lab_name("-cuda"), nodes=2, gpus=CARDS) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -237,17 +243,49 @@ def test_a_restore_that_fails_there_is_done_elsewhere(
     assert session.output().count("started") == 1
 
 
-def test_a_full_card_is_seen_before_anything_starts(gpu_lab: Lab, begin: Begin) -> None:
+UNLIKE = {
+    "another driver, split, full": (
+        (OTHER_DRIVER, SPLIT, FULL),
+        (
+            "its NVIDIA driver is 590.44.01",
+            "is split by MIG",
+            "of memory free, the checkpoint needs",
+        ),
+    ),
+    "another model": ((OTHER_MODEL,), ("the job was given 1 x Another GPU, the checkpoint needs",)),
+    "lost": ((("name Sim", f"{LOST}\nname Sim"),), ("gpu is lost",)),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_cards_unlike_the_checkpoints_are_seen_before_anything_starts(
+    gpu_lab: Lab, begin: Begin, what: str
+) -> None:
+    """They were as the controller knows them until a moment ago. Held again with every reason, and
+    restored where it fits."""
+    changes, reasons = UNLIKE[what]
     with only(gpu_lab, "n1"):
         session = begin()
+    before = session.computes()
     session.reclaim("hibernate")
     session.wait_for_session("HIBERNATED")
-    fill(gpu_lab, "n2")
-    with only(gpu_lab, "n2"):
-        session.reclaim("restore", check=False)
-        gpu_lab.wait("the failure", lambda: "restore-failed" in session.kinds(), 60)
-    assert "of memory free, the checkpoint needs" in session.event("restore-failed")["reason"]
-    session.wait_for_session("HIBERNATED")
+    changed(gpu_lab, "n2", *changes)
+    try:
+        with only(gpu_lab, "n2"):
+            session.reclaim("restore", check=False)
+            gpu_lab.wait("the failure", lambda: "restore-failed" in session.kinds(), 60)
+    finally:
+        back(gpu_lab, "n2")
+    said = session.event("restore-failed")["reason"]
+    assert [reason for reason in reasons if reason not in said] == [], said
+    shown = session.wait_for_session("HIBERNATED")
+    assert shown["checkpoint"]["restarts"] == 0
+    assert processes(gpu_lab, "n2") == []
+    session.reclaim("restore")
+    session.wait_for("RUNNING")
+    after = session.computes()
+    assert (after.node, after.pid) == ("n1", before.pid)
+    assert session.output().count("started") == 1
 
 
 @pytest.mark.parametrize("call", ["Lock", "Checkpoint"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from reclaim_lab import gpus
 
-from tests.cluster.conftest import Lab, lab_name, running
+from tests.cluster.conftest import Lab
 
 pytestmark = pytest.mark.cluster
 
@@ -33,12 +33,6 @@ sleep 600
 
 
 CUDA = "#!/bin/bash\nexec cuda-session --mib 16 --interval 0.2 --out $HOME/cuda-$SLURM_JOB_ID\n"
-
-
-@pytest.fixture(scope="module")
-def gpu_lab() -> Iterator[Lab]:
-    with running(lab_name("-gpu"), nodes=1, gpus=2) as cluster:
-        yield cluster
 
 
 @dataclass
@@ -73,7 +67,15 @@ def start(gpu_lab: Lab) -> Iterator[Callable[..., GpuJob]]:
 
     def submit(*options: str, batch: str = BATCH) -> GpuJob:
         number = gpu_lab.sbatch(
-            batch, "--reclaim=on", "-o", "/dev/null", "-D", "/shared/home/alice", *options
+            batch,
+            "-w",
+            "n1",
+            "--reclaim=on",
+            "-o",
+            "/dev/null",
+            "-D",
+            "/shared/home/alice",
+            *options,
         )
         started.append(GpuJob(gpu_lab, number))
         gpu_lab.wait(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.conftest import Lab, lab_name, running
+from tests.cluster.conftest import Lab
+from tests.cluster.gpu_sessions import SPLIT, changed, script
 from tests.cluster.sessions import Counter, only
 
 pytestmark = pytest.mark.cluster
@@ -23,18 +24,13 @@ home=/shared/home/alice
 say() { echo "$CUDA_VISIBLE_DEVICES|$SLURM_JOB_GPUS|$SLURMD_NODENAME|${SLURM_RESTART_COUNT:-0}"; }
 put() { say >$home/$1-$SLURM_JOB_ID.new; mv $home/$1-$SLURM_JOB_ID.new $home/$1-$SLURM_JOB_ID; }
 put old
+export CUDA_VISIBLE_DEVICES=${ONLY:-$CUDA_VISIBLE_DEVICES}
 cuda-session --mib 32 --interval 0.5 --out $home/cuda-$SLURM_JOB_ID &
 while sleep 1; do
     eval "$(reclaim environment)"
     put now
 done
 """
-
-
-@pytest.fixture(scope="module")
-def gpu_lab() -> Iterator[Lab]:
-    with running(lab_name("-cuda"), nodes=2, gpus=2) as cluster:
-        yield cluster
 
 
 @dataclass
@@ -149,6 +145,43 @@ def test_another_index_on_the_same_node(gpu_lab: Lab, start: Callable[..., CudaJ
     assert now != index
     # With ConstrainDevices it counts within the job.
     assert visible == "0"
+
+
+def test_one_of_two_cards_by_its_index(gpu_lab: Lab, start: Callable[..., CudaJob]) -> None:
+    """The other one is the job's as well, and has its place in the map; n2 counts them the other
+    way round."""
+    with only(gpu_lab, "n1"):
+        job = start("--gpus-per-node=simulated:2", "--export=ALL,ONLY=1")
+    before = job.computes()
+    assert {each.uuid for each in job.rounds()} == {before.uuid}
+    hibernate(job)
+    with only(gpu_lab, "n2"):
+        restore(job)
+    after = job.computes()
+    assert (after.pid, after.node) == (before.pid, "n2")
+    assert {each.uuid for each in job.rounds()} == {before.uuid, after.uuid}
+
+
+def test_on_a_card_that_is_split_it_is_watched_only(
+    gpu_lab: Lab, start: Callable[..., CudaJob]
+) -> None:
+    changed(gpu_lab, "n1", SPLIT)
+    try:
+        with only(gpu_lab, "n1"):
+            job = start("--gres=gpu:1")
+        before = job.computes()
+        refused = job.reclaim("hibernate", check=False)
+        assert refused.returncode == 21
+        assert f"mig: the job's GPU {before.uuid} is split by MIG" in refused.stderr
+        gpu_lab.wait(
+            "its blocker",
+            lambda: any(b.startswith("mig: ") for b in job.session()["blockers"]),
+            60,
+        )
+        assert (job.session()["state"], job.state) == ("ACTIVE", "RUNNING")
+        assert job.computes().pid == before.pid
+    finally:
+        script(gpu_lab, "n1")
 
 
 def test_nobody_else_reads_what_the_session_is_told(

@@ -223,3 +223,30 @@ def test_a_zombie_stands_in_nobodys_way(lab, counter):
     states = lab.exec(job.node, "ps", "-o", "state=", "-u", "alice").stdout.split()
     assert states.count("Z") == 1
     job.cancel()
+
+
+def test_a_node_booted_anew_is_known_by_its_agent(lab, counter):
+    """Slurm shows the job running on for minutes: it is too young to be missed at once."""
+
+    def lives() -> int:
+        return job.kinds().count("restore-succeeded")
+
+    with only(lab, "n1"):
+        job = counter()
+        before = job.seen()
+        for life in (2, 4, 6):  # now and then it is just the time for the node's next registration
+            job.reclaim("hibernate")
+            job.reclaim("restore")
+            job.wait_for("RUNNING")
+            job.counts_on()
+            job.wait_for_session("ACTIVE")
+            lab.kill("n1")
+            lab.boot("n1")
+            lab.wait("the next life", lambda life=life: lives() == life, 60)
+            after = job.counts_on()
+            assert (after.pid, after.node, after.memory) == (before.pid, "n1", True)
+            if "node-rebooted" in job.kinds():
+                break
+    told = next(event for event in job.events() if event["kind"] == "node-rebooted")
+    assert "n1 was booted anew" in told["reason"]
+    assert job.output().count("started") == 1

@@ -164,9 +164,9 @@ class Ticker:
             ) from None
         return seen
 
-    def goes_on(self, patience: float = 150.0) -> bool:
-        """Whether it counts; False where it is not ACTIVE any more. Slurm misses a young job of a
-        node that was booted anew only when the node registers again, every hundred seconds."""
+    def goes_on(self, patience: float = 75.0) -> bool:
+        """Whether it counts; False where it is not ACTIVE any more. On a node that was booted anew
+        it is missed by its agent, sooner than by Slurm."""
         before = self.ticks()
         deadline = time.monotonic() + patience
         while self.ticks() < before + 2:

@@ -79,6 +79,17 @@ static int begin(const char *call, struct script **script)
 	return code;
 }
 
+/* The same for a call that needs no more of the script. */
+static int allowed(const char *call)
+{
+	struct script *script;
+	int code = begin(call, &script);
+
+	if (code == CUDA_SUCCESS)
+		free(script);
+	return code;
+}
+
 static int put(int memory, size_t offset, const void *from, size_t size)
 {
 	return pwrite(memory, from, size, (off_t)(CONTROL_AT + offset)) == (ssize_t)size;
@@ -157,54 +168,55 @@ static int plain(const char *call, int command, int pid, const struct plain_args
 {
 	static const struct plain_args zero;
 	struct request request = {.command = command};
-	struct script *script;
-	int code = begin(call, &script);
+	int code = allowed(call);
 
 	if (code != CUDA_SUCCESS)
 		return code;
-	free(script);
 	if (args != NULL && memcmp(args, &zero, sizeof(zero)) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	return order(pid, &request);
 }
 
-SHOWN int cuCheckpointProcessGetState(int pid, int *state)
+/* The block of a process, for a call that only looks; must be freed where this is 0. */
+static int look(const char *call, int pid, const int *answer, struct control **control)
 {
-	struct control *control;
-	struct script *script;
-	int code = begin(__func__, &script);
+	int code = allowed(call);
 
 	if (code != CUDA_SUCCESS)
 		return code;
-	free(script);
-	control = malloc(sizeof(*control));
-	if (control == NULL || state == NULL)
+	*control = malloc(sizeof(**control));
+	if (*control == NULL || answer == NULL)
 		code = CUDA_ERROR_INVALID_VALUE;
-	else if (control_of(pid, control, NULL) != 0)
+	else if (control_of(pid, *control, NULL) != 0)
 		code = why_not();
-	else
+	if (code != CUDA_SUCCESS)
+		free(*control);
+	return code;
+}
+
+SHOWN int cuCheckpointProcessGetState(int pid, int *state)
+{
+	struct control *control;
+	int code = look(__func__, pid, state, &control);
+
+	if (code == CUDA_SUCCESS) {
 		*state = control->state;
-	free(control);
+		free(control);
+	}
 	return code;
 }
 
 SHOWN int cuCheckpointProcessGetRestoreThreadId(int pid, int *thread)
 {
 	struct control *control;
-	struct script *script;
-	int code = begin(__func__, &script);
+	int code = look(__func__, pid, thread, &control);
 
-	if (code != CUDA_SUCCESS)
-		return code;
-	free(script);
-	control = malloc(sizeof(*control));
-	if (control == NULL || thread == NULL)
-		code = CUDA_ERROR_INVALID_VALUE;
-	else if (control_of(pid, control, NULL) != 0)
-		code = why_not();
-	else if ((*thread = thread_here(pid, control->thread)) < 0)
-		code = CUDA_ERROR_INVALID_VALUE;
-	free(control);
+	if (code == CUDA_SUCCESS) {
+		*thread = thread_here(pid, control->thread);
+		free(control);
+		if (*thread < 0)
+			code = CUDA_ERROR_INVALID_VALUE;
+	}
 	return code;
 }
 
@@ -212,12 +224,10 @@ SHOWN int cuCheckpointProcessLock(int pid, const struct lock_args *args)
 {
 	static const struct lock_args zero;
 	struct request request = {.command = LOCK};
-	struct script *script;
-	int code = begin(__func__, &script);
+	int code = allowed(__func__);
 
 	if (code != CUDA_SUCCESS)
 		return code;
-	free(script);
 	if (args != NULL) {
 		request.timeout_ms = args->timeout_ms;
 		if (args->reserved0 != 0 ||

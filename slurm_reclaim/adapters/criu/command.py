@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable, Sequence
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +30,8 @@ SECCOMP_CAPS = ("sys_admin",)
 # open_by_handle_at(2), by which CRIU finds the path of an inotify watch
 INOTIFY_CAPS = ("dac_read_search",)
 RESTORE_CAPS = ("checkpoint_restore", "setpcap", "net_admin")
+_PIPE = 1 << 16  # bytes: a pipe that nobody reads holds no more
+_MOST_SAID = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,62 +86,136 @@ class Finished:
         return self.status == 0
 
 
+class Running:
+    """A command at work, for `finish`. `ended` is a PID file descriptor (pidfd_open(2)), None where
+    it ended so soon that sh had reaped it already."""
+
+    def __init__(self, command: sh.RunningCommand, said: BinaryIO) -> None:
+        self.pid, self.said = int(command.pid), said
+        self._command = command
+        self.ended: int | None = None
+        with suppress(ProcessLookupError):
+            self.ended = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        if self.ended is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.ended, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Its exit code, negative for a signal."""
+        self._command.wait()
+        return int(self._command.exit_code or 0)
+
+    def end(self) -> None:
+        """Whatever it was at; nothing where it is finished."""
+        self.kill()
+        self.wait()
+        self.said.close()
+        if self.ended is not None:
+            os.close(self.ended)
+            self.ended = None
+
+
+def launch(
+    words: Sequence[str],
+    keep: Collection[int] = (),
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+) -> Running:
+    """Start a program by its path; `keep` are the descriptors it is given. What it writes is kept,
+    or with `stdout` what it writes to standard error. Into a pipe of our own: sh would wait for its
+    end, which a child of the program may hold open, and keep all of it."""
+    for fd in keep:
+        os.set_inheritable(fd, True)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        with open(os.devnull, "rb") as nothing:
+            command = sh.Command(words[0])(
+                *words[1:],
+                _env=ENVIRONMENT,
+                _pass_fds=set(keep),
+                _bg=True,
+                _bg_exc=False,
+                _tty_out=False,
+                _in=stdin or nothing,
+                _out=stdout or writing,
+                _err=writing,
+                _ok_code=list(range(-64, 256)),
+            )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return Running(command, os.fdopen(reading, "rb", buffering=0))
+
+
 def start(
     entry: Entry,
     command: Sequence[str],
     stdin: BinaryIO | None = None,
     stdout: BinaryIO | None = None,
-) -> sh.RunningCommand:
-    """Start a command in the background; `finish` waits for it. Its output is kept, or with
-    `stdout` what it writes to standard error."""
-    for fd in entry.keep:
-        os.set_inheritable(fd, True)
-    run = sh.Command(str(LIBEXEC / "reclaim-exec"))
-    return run(
-        *entry.argv(),
-        "--",
-        *command,
-        _env=ENVIRONMENT,
-        _pass_fds=set(entry.keep),
-        _bg=True,
-        _bg_exc=False,
-        _tty_out=False,
-        _err_to_out=stdout is None,
-        _in=stdin,
-        _out=stdout,
-        _ok_code=list(range(-64, 256)),
-    )
+) -> Running:
+    """As `launch`, there where `entry` leads to."""
+    words = [str(LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *command]
+    return launch(words, entry.keep, stdin, stdout)
 
 
 def finish(
-    running: sh.RunningCommand,
+    running: Running,
     timeout: float,
     ask: Callable[[], None] | None = None,
     patience: float = PATIENCE,
 ) -> Finished:
     """Wait; after `timeout` seconds the command is killed. With `ask` it is asked first to end by
-    itself, and killed `patience` seconds later. By timers of our own, since those of sh make it
-    look for the end every 0.1 s only."""
-    late, over = threading.Event(), threading.Event()
+    itself, and killed `patience` seconds later. Its end counts, not that of its output, which a
+    child of its own may hold open."""
+    said, late = bytearray(), False
+    output, ended = running.said.fileno(), running.ended
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    if ended is not None:
+        poll.register(ended, select.POLLIN)
 
-    def end() -> None:
-        if over.wait(timeout):
-            return
-        late.set()
-        if ask is not None:
-            ask()
-            if over.wait(patience):
-                return
-        running.kill()
+    def over(seconds: float | None) -> bool:
+        """Whether it ends within so many seconds."""
+        if ended is None:
+            return True
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
+            ready = {fd for fd, _ in poll.poll(left)}
+            if ended in ready or not ready:
+                return bool(ready)
+            if not _hear(output, said):
+                poll.unregister(output)
 
-    threading.Thread(target=end, daemon=True).start()
     try:
-        running.wait()
+        if not over(timeout):
+            late = True
+            if ask is not None:
+                ask()
+            if ask is None or not over(patience):
+                running.kill()
+                over(None)
+        _hear(output, said)
+        status = running.wait()
     finally:
-        over.set()
-    said = running.stdout or running.stderr or b""
-    status = int(running.exit_code or 0)
-    return Finished(status, said.decode(errors="replace"), status != 0 and late.is_set())
+        running.end()
+    return Finished(status, said.decode(errors="replace"), late and status != 0)
+
+
+def _hear(fd: int, said: bytearray) -> bool:
+    """Take what is in the pipe, and remember the end of it; whether more may come."""
+    try:
+        piece = os.read(fd, _PIPE)
+    except BlockingIOError:
+        return True
+    said += piece
+    del said[:-_MOST_SAID]
+    return bool(piece)
 
 
 def run(

@@ -79,6 +79,7 @@ class Fitting:
                 saved=saved,
                 mounted=mounted,
                 devices={os.fsencode(path) for path in devices},
+                mounts=filesystems.mount_ids(self._session.init),
             )
         )
         found += self._for_gpus(on_gpus)

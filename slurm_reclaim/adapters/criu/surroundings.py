@@ -197,7 +197,7 @@ class Surroundings:
         return command.run(entry, words, timeout, stdin=stdin, stdout=stdout)
 
     def put_back_outputs(self, opened: Opened) -> None:
-        """The output files come first: whatever becomes of the restore, Slurm has truncated them
+        """Before anything else of the restore, and whatever becomes of it: Slurm has truncated them
         already."""
         for output in opened.manifest.outputs:
             self._put_back_output(opened, output)

@@ -31,6 +31,7 @@ from slurm_reclaim.errors import (
     DumpFailed,
     IntegrityError,
     OperationFailed,
+    ProgrammingError,
     RestoreFailed,
     Unavailable,
 )
@@ -77,6 +78,7 @@ class SessionTree:
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
+        self._criu: command.Running | None = None
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
         self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
@@ -177,7 +179,8 @@ class SessionTree:
                 tracer=True,
             )
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
-            done = self._work(entry, words, self._config.dump_timeout, staged.cut)
+            with self._at_work(entry, words) as running:
+                done = command.finish(running, self._config.dump_timeout, staged.cut)
         if not done.ok:
             trouble = "" if done.late else staged.trouble()
             why = trouble or self._why("dump", done, staged.criu / "dump.log")
@@ -191,18 +194,15 @@ class SessionTree:
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
 
-    def _work(
-        self,
-        entry: Entry,
-        words: list[str],
-        timeout: float,
-        ask: Callable[[], None] | None = None,
-    ) -> command.Finished:
+    @contextmanager
+    def _at_work(self, entry: Entry, words: list[str]) -> Iterator[command.Running]:
+        """It is to be finished inside, and ended where that does not come to pass."""
         running = command.start(entry, words)
-        self._note_worker(running.pid)
         try:
-            return command.finish(running, timeout, ask)
+            self._note_worker(running.pid)
+            yield running
         finally:
+            running.end()
             self._note_worker(0)
 
     def _why(self, what: str, done: command.Finished, log: Path) -> str:
@@ -267,16 +267,35 @@ class SessionTree:
     def fits(self, manifest: Manifest) -> Sequence[str]:
         return self._fitting.check(manifest)
 
-    def restore(self, opened: Opened) -> None:
-        manifest = opened.manifest
-        inherit: Sequence[tuple[int, str]] = ()
+    @contextmanager
+    def coming_back(self, opened: Opened) -> Iterator[None]:
+        """CRIU looks at the kernel first, which takes it a moment, and then waits for an image."""
         try:
-            self._prepare(opened.images, manifest)
-            self._surroundings.put_back(opened)
-            inherit = self._surroundings.inherit(manifest)
-            self._gpus.expect(manifest.needs)
-            with _opened(opened.criu) as fd:
-                done = self._restore(fd, inherit, manifest)
+            with _opened(opened.criu) as fd, self._handed_over(opened.manifest) as inherit:
+                entry, words = self._entry_of(opened.manifest, fd, inherit)
+                with self._at_work(entry, words) as self._criu:
+                    yield
+                self._criu = None
+        except OSError as error:
+            raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
+
+    @contextmanager
+    def _handed_over(self, manifest: Manifest) -> Iterator[Sequence[tuple[int, str]]]:
+        inherit = self._surroundings.inherit(manifest)
+        try:
+            yield inherit
+        finally:
+            for fd, _ in inherit:
+                os.close(fd)
+
+    def restore(self, opened: Opened) -> None:
+        manifest, criu = opened.manifest, self._criu
+        if criu is None:
+            raise ProgrammingError("restored only while it is coming back")
+        try:
+            self._prepare(opened)
+            opened.give()
+            done = command.finish(criu, self._config.restore_timeout)
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:
@@ -289,12 +308,12 @@ class SessionTree:
                 raise RestoreFailed(f"{error.filename or ''}: {error.strerror}") from error
             raise
         finally:
-            for fd, _ in inherit:
-                os.close(fd)
             self._gpus.limit.put_back()
 
-    def _prepare(self, private: Path, manifest: Manifest) -> None:
-        """Edit the copy that only root can reach, and that CRIU is given from."""
+    def _prepare(self, opened: Opened) -> None:
+        """Edit the copy that only root can reach, and that CRIU is given from; put back what CRIU
+        does not."""
+        private, manifest = opened.images, opened.manifest
         known = rights.of_threads(manifest.rights)
         credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
@@ -302,13 +321,12 @@ class SessionTree:
         self._fitting.edit(private)
         if manifest.seccomp:
             images.drop_seccomp(private)
+        self._surroundings.put_back(opened)
+        self._gpus.expect(manifest.needs)
 
-    def _restore(
-        self,
-        images_fd: int,
-        inherit: Sequence[tuple[int, str]],
-        manifest: Manifest,
-    ) -> command.Finished:
+    def _entry_of(
+        self, manifest: Manifest, images_fd: int, inherit: Sequence[tuple[int, str]]
+    ) -> tuple[Entry, list[str]]:
         session = self._session
         entry = Entry(
             join=((session.init, "mnt,pid"),),
@@ -323,8 +341,7 @@ class SessionTree:
             caps=command.RESTORE_CAPS,
             keep=(images_fd, *(fd for fd, _ in inherit)),
         )
-        words = command.restore(self._config.criu, images_fd, inherit)
-        return self._work(entry, words, self._config.restore_timeout)
+        return entry, command.restore(self._config.criu, images_fd, inherit)
 
     def _see_alive(self, manifest: Manifest) -> None:
         """CRIU's word is not enough: the root runs, nobody is missing, and nobody has gained

@@ -33,12 +33,19 @@ class Seen:
         return sum(card.used for card in self.cards)
 
 
-def look(session: NodeSession, watch: NvmlWatch, expected: Sequence[int] = ()) -> Seen:
+def look(
+    session: NodeSession,
+    watch: NvmlWatch,
+    expected: Sequence[int] = (),
+    *,
+    without_lost: bool = False,
+) -> Seen:
     """By a round that began after this call. `expected`: PIDs of those that have CUDA state; where
     NVML does not list one of them, all that is taken on a card and is nobody else's counts as the
-    session's. Raises GpuUnavailable where any of it can't be told."""
+    session's. `without_lost`: of a card that fell off the bus nothing is asked. Raises
+    GpuUnavailable where any of it can't be told."""
     latest = fresh(watch)
-    every = whole(session, latest)
+    every = whole(session, latest, without_lost=without_lost)
     owners = Owners(session.init, session.relay)
     if not owners.told:
         raise GpuUnavailable("the job's processes can't be told from others")
@@ -67,12 +74,14 @@ def ours(session: NodeSession, latest: Round) -> frozenset[int]:
     return frozenset(pid for pid in listed if owners.of(pid) in _OURS)
 
 
-def whole(session: NodeSession, latest: Round) -> tuple[GpuCard, ...]:
+def whole(
+    session: NodeSession, latest: Round, *, without_lost: bool = False
+) -> tuple[GpuCard, ...]:
     """All that the job can open, `used` of each what anybody has there. Raises GpuUnavailable."""
     if session.gpus is None:
         raise GpuUnavailable("the job has no GPU")
     try:
-        return job_cards(latest, session.gpus)
+        return job_cards(latest, session.gpus, without_lost=without_lost)
     except OperationFailed as error:
         raise GpuUnavailable(error.message) from error
 

@@ -162,10 +162,10 @@ class CudaState:
                 for process in self._processes:
                     driver.checkpoint(process, self._limit())
                 self._see(driver, "checkpointed")
-            self._see_free()
+            free = self._see_free()
         except GpuUnavailable as error:
             raise DumpFailed(f"its GPU state could not be saved: {told(error)}") from error
-        session.gpu_freed = session.gpu_held
+        session.gpu_freed = session.gpu_held if free else 0
         self._save()
 
     def _limit(self) -> float:
@@ -186,20 +186,23 @@ class CudaState:
             if (state := driver.state(process)) != wanted:
                 raise GpuUnavailable(f"{process} is {state}, not {wanted}")
 
-    def _see_free(self) -> None:
-        """CRIU must not begin, and nobody be told that the card is free, while it is not."""
+    def _see_free(self) -> bool:
+        """CRIU must not begin, and nobody be told that the card is free, while it is not. False:
+        one was lost after what was on it had come to the host, which is all the more to be saved
+        then, for the card would not take it back."""
         deadline = time.monotonic() + _FREE_WITHIN
-        while pids := cards.look(self._session, self._watch).pids:
+        while pids := (seen := cards.look(self._session, self._watch, without_lost=True)).pids:
             if time.monotonic() > deadline:
                 raise GpuUnavailable(f"NVML still shows PID {min(pids)} of it on a card")
             time.sleep(0.1)
+        return self._seen is None or len(seen.cards) == len(self._seen.cards)
 
     def see_nobody_came(self) -> None:
         """With the tree frozen: who has begun with CUDA after the last look has it all on a card
         and nothing of it in the dump. Raises DumpFailed."""
         try:
             if self._processes:
-                pids = cards.look(self._session, self._watch).pids
+                pids = cards.look(self._session, self._watch, without_lost=True).pids
             else:
                 pids = self._on_cards()
         except GpuUnavailable as error:

@@ -15,6 +15,7 @@ from slurm_reclaim.policy import cards
 
 PATIENCE = 60.0  # seconds; the start of NVML on a node without persistence mode wakes every card
 FRESH = 5.0
+_IS_LOST = "gpu is lost"  # NVML_ERROR_GPU_IS_LOST, as nvml_child has the library's words
 _SHARED = {
     "shard": "the job was given a share of a card (gres/shard); CUDA state needs a whole one",
     "mps": "the job was given a share of a card (gres/mps); CUDA state needs a whole one",
@@ -37,15 +38,18 @@ def lacks(needs: GpuNeeds, grant: GpuGrant | None, watch: NvmlWatch | None = Non
     return cards.lacks(needs, given, driver, drivers.problem(driver, os.uname().machine))
 
 
-def job_cards(latest: Round, grant: GpuGrant) -> tuple[GpuCard, ...]:
+def job_cards(latest: Round, grant: GpuGrant, *, without_lost: bool = False) -> tuple[GpuCard, ...]:
     """Every card that the job can open, in NVML's order; `used` is what anybody has on it. Raises
-    OperationFailed where NVML does not tell of one of them."""
+    OperationFailed where NVML does not tell of one of them. `without_lost`: those that it calls
+    lost are left out."""
     listed = latest["cards"]
     found = []
     for minor in grant.reachable:
         card = next((each for each in listed if each["minor"] == minor), None)
         if card is None:
             raise OperationFailed(f"NVML has no card /dev/nvidia{minor}{_lost(listed)}")
+        if without_lost and _IS_LOST in card.get("error", ""):
+            continue
         if "error" in card:
             raise OperationFailed(f"card {card['index']} ({card['uuid']}): {card['error']}")
         total, used = card["memory"]

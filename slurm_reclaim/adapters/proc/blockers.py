@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 
 from slurm_reclaim.adapters.proc import sockets
@@ -36,6 +37,8 @@ _ANONYMOUS = {
     "bpf-prog": ("bpf", ""),
     "bpf_link": ("bpf", ""),
 }  # fmt: skip
+# Seconds that a process may be in the kernel, and between two looks at it.
+_PATIENCE, _LOOK = 5.0, 0.01
 _NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
 
 
@@ -61,9 +64,27 @@ def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocke
         if of_it and _ended(process):
             continue  # what is left of it looks like anything but the others
         found += of_it
+    for process in _stuck(living):
+        found.append(Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again"))
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
     return list(dict.fromkeys(found))
+
+
+def _stuck(living: Iterable[Process]) -> list[Process]:
+    """Those that stay in the kernel: who works on a file server is there again and again, for a
+    moment, and the freeze waits that long, too."""
+    left = [p for p in living if p.state == "D"]
+    deadline = time.monotonic() + _PATIENCE
+    while left and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+        left = [p for p in left if _still_waits(p)]
+    return left
+
+
+def _still_waits(process: Process) -> bool:
+    now = read(process.pid)
+    return now is not None and now.start == process.start and now.state == "D"
 
 
 def _ended(process: Process) -> bool:
@@ -112,8 +133,6 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} lets nobody look into it",
             "agents that keep keys (ssh-agent, gpg-agent) can't be saved; end it",
         )
-    if process.state == "D":
-        yield Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again")
 
 
 def _closed(process: Process) -> bool:

@@ -26,9 +26,10 @@ def find(
     saved: Collection[bytes],
     mounted: Mapping[bytes, str],
     devices: Collection[bytes] = (),
+    mounts: Collection[int] = (),
 ) -> Iterator[Blocker]:
-    """`saved`: folders whose contents are saved with the session; `mounted` as the session has
-    it; `devices`: those that are seen to elsewhere."""
+    """`saved`: folders whose contents are saved with the session; `mounted` and `mounts` (ids) as
+    the session has them; `devices`: those that are seen to elsewhere."""
     for each in opened:
         if each.path in devices:
             continue
@@ -36,6 +37,12 @@ def find(
         if each.facts is None:
             what = f"{each.holder} has {shown(each)} open, which its file server no longer knows"
             yield Blocker("stale-file", what, "close it")
+        elif mounts and not each.mounts.issubset(mounts):
+            yield Blocker(
+                "outside-mount",
+                f"{each.holder} has {shown(each)} open, which it got from outside of the session",
+                "close it; where it is the job's output, write that to a home directory",
+            )
         elif stat.S_ISCHR(each.facts.st_mode) or stat.S_ISBLK(each.facts.st_mode):
             yield from _device(each, each.facts)
         elif each.deleted:

@@ -35,6 +35,15 @@ def mounted(pid: int | str = "self") -> dict[bytes, str]:
     return found
 
 
+def mount_ids(pid: int) -> frozenset[int]:
+    """Of all mounts of the process's namespace, as fdinfo names them; empty where it is gone."""
+    found = frozenset[int]()
+    with suppress(OSError, ValueError):
+        text = (PROC / str(pid) / "mountinfo").read_bytes()
+        found = frozenset(int(line.split(b" ", 1)[0]) for line in text.splitlines())
+    return found
+
+
 def _unescaped(path: bytes) -> bytes:
     return re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), path)
 

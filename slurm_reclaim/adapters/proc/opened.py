@@ -17,6 +17,7 @@ _O_PATH = 0o10000000
 _LOCK = re.compile(
     rb"^lock:\t\d+: (FLOCK|POSIX|OFDLCK) +\S+ +(READ|WRITE) +\S+ \S+ (\d+) (\d+|EOF)$", re.M
 )
+_ROWS = (b"flags:\t", b"mnt_id:\t")
 _MOST_FLAGS = 4096  # bytes of an fdinfo: that of an epoll has a line for each file
 _MOST_MAPS = 16 << 20
 _GONE = (FileNotFoundError, ProcessLookupError)
@@ -26,7 +27,8 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 class Opened:
     """`path` as the kernel has it, without its mark where it is `deleted`; `uses` are the letters
     of model File, and `locks` its locks; `facts` of the file itself, None where it can't be told (a
-    server forgot it); `mapped_only`: no descriptor leads to it."""
+    server forgot it); `mapped_only`: no descriptor leads to it; `mounts`: the ids of those that the
+    descriptors were opened on."""
 
     holder: Process
     path: bytes
@@ -35,6 +37,7 @@ class Opened:
     uses: set[str] = field(default_factory=set)
     locks: set[str] = field(default_factory=set)
     mapped_only: bool = True
+    mounts: set[int] = field(default_factory=set)
 
 
 Key = tuple[bytes, int, int]
@@ -49,6 +52,7 @@ class _Way:
     uses: set[str]
     locks: set[str] = field(default_factory=set)
     mapped: bool = False
+    mount: int | None = None
 
 
 def files(tree: Iterable[Process]) -> list[Opened]:
@@ -70,6 +74,7 @@ def files(tree: Iterable[Process]) -> list[Opened]:
             known.uses |= way.uses
             known.locks |= way.locks
             known.mapped_only = known.mapped_only and way.mapped
+            known.mounts |= {way.mount} if way.mount is not None else set()
     return list(found.values())
 
 
@@ -83,8 +88,7 @@ def _descriptors(base: bytes) -> Iterator[_Way]:
             link = base + b"/fd/" + number
             path = os.readlink(link)
             if path.startswith(b"/"):
-                flags, locks = _flags_and_locks(base + b"/fdinfo/" + number)
-                yield _Way(path, link, _uses(flags), locks)
+                yield _descriptor(path, link, base + b"/fdinfo/" + number)
 
 
 def _facts(link: bytes) -> os.stat_result | None:
@@ -96,19 +100,23 @@ def _facts(link: bytes) -> os.stat_result | None:
         return None
 
 
-def _flags_and_locks(path: bytes) -> tuple[int, set[str]]:
-    """Those that CRIU waits for until it gets them again; a lease is none."""
-    fd = os.open(path, os.O_RDONLY)
+def _descriptor(path: bytes, link: bytes, info: bytes) -> _Way:
+    fd = os.open(info, os.O_RDONLY)
     try:
         text = os.read(fd, _MOST_FLAGS)
     finally:
         os.close(fd)
-    _, _, rest = text.partition(b"flags:\t")
+    flags, mount = (text.partition(name)[2].split(None, 1)[0] for name in _ROWS)
+    return _Way(path, link, _uses(int(flags, 8)), _locks(text), mount=int(mount))
+
+
+def _locks(text: bytes) -> set[str]:
+    """Those that CRIU waits for until it gets them again; a lease is none."""
     locks = set()
     for match in _LOCK.finditer(text):
         kind, how, first, last = (word.decode() for word in match.groups())
         locks.add(f"{'flock' if kind == 'FLOCK' else 'range'} {how.lower()} {first} {last}")
-    return int(rest.split(None, 1)[0], 8), locks
+    return locks
 
 
 def _uses(flags: int) -> set[str]:

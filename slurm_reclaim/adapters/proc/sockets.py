@@ -7,9 +7,8 @@ The session shares the node's network namespace; /proc/PID/net tells of its TCP 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Collection, Iterable, Mapping
-
-import sh
 
 from slurm_reclaim.adapters.proc import sockdiag
 from slurm_reclaim.adapters.proc.connections import to_elsewhere
@@ -45,9 +44,9 @@ def outside_unix_peers(tree: list[Process]) -> list[Blocker]:
     own = of_processes(tree)
     if not own:
         return []
-    ss = sh.Command("/usr/bin/ss")
-    listing = ss("-xaHn", _env={"LC_ALL": "C"}, _decode_errors="backslashreplace")
-    return unix_peers(str(listing), own)
+    words = ["/usr/bin/ss", "-xaHn"]
+    done = subprocess.run(words, env={"LC_ALL": "C"}, stdout=subprocess.PIPE, check=True)
+    return unix_peers(done.stdout.decode(errors="backslashreplace"), own)
 
 
 def unix_peers(listing: str, own: dict[int, Process]) -> list[Blocker]:

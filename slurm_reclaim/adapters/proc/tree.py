@@ -93,6 +93,11 @@ def start_time(pid: int) -> int:
     return int(stat.rpartition(b")")[2].split()[19])
 
 
+def boot_id() -> str:
+    """The kernel's name for its own run, a new one at each boot."""
+    return kernel_text(PROC / "sys/kernel/random/boot_id").strip()
+
+
 def terminal(pid: int) -> int:
     """Device number of the process's controlling terminal; 0 where it has none or is gone."""
     try:

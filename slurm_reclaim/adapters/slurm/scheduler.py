@@ -55,6 +55,9 @@ class SlurmCommands:
     async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
         await scontrol.requeue_held(self._runner, job_id, special_exit=special_exit)
 
+    async def requeue(self, job_id: int) -> None:
+        await scontrol.requeue(self._runner, job_id)
+
     async def prepare_held(
         self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:

@@ -45,6 +45,10 @@ async def requeue_held(runner: Runner, job_id: int, *, special_exit: bool) -> No
     await _tell(runner, "requeuehold", *options, str(job_id))
 
 
+async def requeue(runner: Runner, job_id: int) -> None:
+    await _tell(runner, "requeue", str(job_id))
+
+
 async def release(runner: Runner, job_id: int) -> None:
     await _tell(runner, "release", str(job_id))
 

@@ -9,7 +9,6 @@ is in them. Where a block lies is an address: the pack, then `frame * 256 + slot
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import zstandard
@@ -22,6 +21,7 @@ from slurm_reclaim.errors import IntegrityError
 ZEROS = -1
 _PACK_SHIFT = 40
 _EMPTY = bytes(HASH)
+MOST_OF_A_BATCH = (2 * FRAME_BLOCKS - 1) * BLOCK
 # Blocks found by themselves: about 100 MiB of memory. With more, every second is dropped, again and
 # again; those between are found because they follow one that was.
 _MOST_KNOWN = 1 << 19
@@ -115,12 +115,11 @@ class _Known:
         return self._at.get(hash)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A frame being filled."""
 
     number: int = -1
-    blocks: bytearray = field(default_factory=bytearray)
+    blocks: bytearray = msgspec.field(default_factory=bytearray)
 
 
 class BlockWriter:
@@ -236,12 +235,11 @@ class BlockWriter:
         return Index(1, names, self._streams), self._known.hashes[self._new]
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """About a frame of a stream: (pack, frame, first slot, blocks), each within one frame, pack -1
     for zeros; and how many bytes of them the stream has."""
 
-    runs: list[tuple[int, int, int, int]] = field(default_factory=list)
+    runs: list[tuple[int, int, int, int]] = []
     blocks: int = 0
     size: int = 0
 
@@ -271,24 +269,36 @@ def _within_frames(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
             first, count = first + here, count - here
 
 
-def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
-    """The bytes of a batch, checked. Raises IntegrityError."""
-    pieces = []
+def assemble(batch: Batch, packs: Sequence[PackReader], into: memoryview) -> int:
+    """The bytes of a batch, checked when this returns, at the start of `into`, which has room for
+    MOST_OF_A_BATCH; how many. Raises IntegrityError."""
+    at = 0
     for pack, frame, slot, count in batch.runs:
+        end = at + count * BLOCK
         if pack < 0:
-            pieces.append(bytes(count * BLOCK))
-            continue
-        if pack >= len(packs):
+            into[at:end] = bytes(end - at)
+        elif pack >= len(packs):
             raise IntegrityError("the index counts on a pack that it does not name")
-        stored = packs[pack].frame(frame)
-        piece = stored if count == FRAME_BLOCKS else stored[slot * BLOCK : (slot + count) * BLOCK]
-        if len(piece) != count * BLOCK:
-            raise IntegrityError(f"frame {frame} of {packs[pack].name} is shorter than told")
-        pieces.append(piece)
-    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    return whole if len(whole) == batch.size else whole[: batch.size]
+        else:
+            got = _piece(packs[pack], frame, slot, count, into[at:end])
+            if got != end - at:
+                raise IntegrityError(f"frame {frame} of {packs[pack].name} is shorter than told")
+        at = end
+    return batch.size
 
 
-def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[bytes]:
-    """The bytes of a stream, checked, about a frame at a time. Raises IntegrityError."""
-    return (assemble(batch, packs) for batch in batches(stream))
+def _piece(pack: PackReader, frame: int, slot: int, count: int, into: memoryview) -> int:
+    """Blocks of one frame; how many bytes of them it has."""
+    if count == FRAME_BLOCKS:
+        return pack.frame_into(frame, into)
+    piece = memoryview(pack.frame(frame))[slot * BLOCK : (slot + count) * BLOCK]
+    into[: len(piece)] = piece
+    return len(piece)
+
+
+def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[memoryview]:
+    """The bytes of a stream, checked, about a frame at a time, each piece good until the next is
+    asked for. Raises IntegrityError."""
+    place = memoryview(bytearray(min(MOST_OF_A_BATCH, -(-stream.size // BLOCK) * BLOCK)))
+    for batch in batches(stream):
+        yield place[: assemble(batch, packs, place)]

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurm_reclaim.adapters.store import fragments
 from slurm_reclaim.adapters.store.answers import Held, held, no_bucket, said
 from slurm_reclaim.adapters.store.checksums import PART, Local
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
@@ -332,6 +333,16 @@ class Bucket:
                     raise
 
         self._again(f"remove {key}", once, deadline)
+
+    def drop_fragments(self, prefix: str, deadline: float) -> int:
+        """End what broken uploads left below `prefix`, where nobody sends now; their number."""
+        if self._scheme != "s3":
+            return 0
+
+        def call(*args: Any, **more: Any) -> Any:
+            return self._call(*args, timeout=min(_REQUEST, _left(deadline)), **more)
+
+        return fragments.drop(call, self._root, prefix)
 
     def _again(self, what: str, once: Callable[[], T], deadline: float) -> T:
         """A few times, each a while later, but not after the deadline."""

@@ -19,10 +19,9 @@ from typing import Any
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
-from slurm_reclaim.adapters.store.cipher import cipher_of
 from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, write_new
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME, FrameCodec, digest
-from slurm_reclaim.adapters.store.packs import PackWriter, open_pack
+from slurm_reclaim.adapters.store.packs import PackWriter, cipher_for, open_pack
 from slurm_reclaim.model.checkpoint import Part
 
 _SMALL_BUFFER = 16 * BLOCK
@@ -60,7 +59,7 @@ class Capture:
             open_pack(packs, Part(**known), keys.get(known["path"], ""))
             for known in orders["known"]
         ]
-        cipher = cipher_of(keys.get(orders["pack"], ""), orders["pack"])
+        cipher = cipher_for(orders["pack"], keys.get(orders["pack"], ""))
         codec = FrameCodec(int(orders["level"]), cipher)
         self._pack = PackWriter(self._folder / orders["pack"], codec, max(2, os.cpu_count() or 2))
         self._writer = blocks.BlockWriter(self._pack, self._known, int(orders["seed"]))

@@ -136,6 +136,9 @@ class DirectoryStore:
     def checkpoint_dir(self, session: SessionId, restarts: int) -> Path:
         return self.session_dir(session) / str(restarts)
 
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        return self.session_dir(session) / f"{publish.STAGING}{restarts}"
+
     def stage(
         self,
         session: SessionId,
@@ -145,7 +148,7 @@ class DirectoryStore:
     ) -> Staging:
         """Begin a checkpoint: what arrives is stored, but for what the session's last one has
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
-        folder = self.session_dir(session) / f"{publish.STAGING}{restarts}"
+        folder = self.staging(session, restarts)
         with _answering(f"store {self.root}"):
             for directory in (self.base, self.session_dir(session), self._packs(session)):
                 directory.mkdir(mode=0o700, exist_ok=True)
@@ -309,8 +312,8 @@ class DirectoryStore:
     def committed_here(self, session: SessionId, restarts: int) -> bool:
         """Whether what this node dumped under this number was committed. An older checkpoint of the
         same number is not it: what was staged takes its place by a rename."""
-        staged = self.session_dir(session) / f"{publish.STAGING}{restarts}"
-        return not staged.exists() and restarts in self.committed(session)
+        staged = self.staging(session, restarts).exists()
+        return not staged and restarts in self.committed(session)
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises

@@ -11,6 +11,7 @@ import os
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from blake3 import blake3
 
@@ -49,25 +50,17 @@ def _matching(stock: Stock, ref: CheckpointRef) -> Mapping[SessionId, Sequence[i
     return {id: found[id] for id in found if ref.session in ("", str(id))}
 
 
-class _Hashing(io.RawIOBase):
+class _Hashing:
     """What is read from it is hashed."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self.hasher = blake3()
-        self.size = os.fstat(self._file.fileno()).st_size
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
         self.hasher.update(data)
         return data
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def export(stock: Stock, id: SessionId, restarts: int, target: Path) -> int:
@@ -126,14 +119,16 @@ def _add(
     tar: tarfile.TarFile, name: str, path: Path, part: Part, at: float, *, hashed: bool
 ) -> None:
     try:
-        content = _Hashing(path)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise IntegrityError(f"{part.path} can't be read: {error.strerror}") from error
-    with content:
-        if content.size != part.size:
-            raise IntegrityError(f"{part.path} has {content.size} bytes instead of {part.size}")
+    with os.fdopen(handle, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != part.size:
+            raise IntegrityError(f"{part.path} has {size} bytes instead of {part.size}")
         entry = _entry(name, at)
         entry.size = part.size
+        content = _Hashing(file)
         tar.addfile(entry, content)
         if hashed and content.hasher.hexdigest() != part.digest:
             raise IntegrityError(f"{part.path} is not what was written")

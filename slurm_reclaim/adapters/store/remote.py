@@ -125,6 +125,9 @@ class RemoteStore:
 
     # -- on the way in ------------------------------------------------------------------------
 
+    def staging(self, session: SessionId, restarts: int) -> Path:
+        return self.local.staging(session, restarts)
+
     def stage(
         self,
         session: SessionId,
@@ -171,7 +174,7 @@ class RemoteStore:
             folder = self.local.checkpoint_dir(session, restarts)
             if self._whole(folder):
                 try:
-                    return self.local.open(session, restarts)
+                    return self._opened(session, restarts)
                 except IntegrityError as error:
                     if marks.read(folder) not in marks.ELSEWHERE:
                         raise
@@ -180,6 +183,16 @@ class RemoteStore:
                         self.cache.drop(session, restarts)
             self._fetch(session, restarts)
             return self.local.open(session, restarts)
+
+    def _opened(self, session: SessionId, restarts: int) -> Opened:
+        """Of a copy that may be damaged: what it needs is there, or IntegrityError."""
+        opened = self.local.open(session, restarts)
+        try:
+            opened.ready()
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     def _whole(self, folder: Path) -> bool:
         with fetch.answering(self.root):

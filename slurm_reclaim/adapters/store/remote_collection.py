@@ -161,6 +161,8 @@ class RemoteCollection:
                 freed += self._drop(id, rest, after, deadline)
             elif left and not sent:
                 freed += self._drop_packs(id, left, after, deadline)
+            if not sent:
+                self._bucket.drop_fragments(f"{id}/", deadline)
         for number in removed:
             self._forget(id, number)
         return freed

@@ -1,6 +1,6 @@
-"""The program that gives a checkpoint back: from packs, through checks, into the pipes of CRIU and
-of the agent's own tools. Nobody is handed a byte that was not compared with the sealed manifest
-in this program's own memory first.
+"""The program that gives a checkpoint back: from packs, through checks, into the pipes of the
+agent's own tools and, when the agent says so, of CRIU. Nobody is handed a byte that was not
+compared with the sealed manifest in this program's own memory first.
 
 Started by `staging.Opened`, with two descriptors: a listening socket for CRIU, and the agent's end.
 It puts the small images into `<images>`, where the agent edits them before CRIU asks for them.
@@ -13,7 +13,6 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,11 +22,9 @@ from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
 from slurm_reclaim.adapters.store.packs import open_pack
+from slurm_reclaim.adapters.store.ring import AHEAD, Ring, capacity, write_all
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
-
-# Frames decoded ahead of the one that is written.
-_AHEAD = 4
 
 
 class Serve:
@@ -54,8 +51,7 @@ class Serve:
                 for piece in blocks.read(stream, self._packs):
                     file.write(piece)
         self._say({"ready": True})
-        for end in (self._listening, self._agent):
-            self._poll.register(end.fileno(), select.POLLIN)
+        self._poll.register(self._agent.fileno(), select.POLLIN)
         # CRIU outlives an agent that is restarted: it is served to its end.
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
@@ -82,8 +78,13 @@ class Serve:
             self._hung_up = True
             self._poll.unregister(self._agent.fileno())
             return
-        if message["do"] == "send" and fd is not None:
-            self._start(self._bulk.get(message["name"]), message["name"], fd)
+        if message["do"] == "tell":
+            with suppress(talk.Hangup):
+                self._say({"told": message["number"]})
+        elif message["do"] == "give":
+            self._poll.register(self._listening.fileno(), select.POLLIN)
+        elif message["do"] == "send" and fd is not None:
+            self._start(self._bulk.get(message["name"]), message["name"], fd, lend=False)
 
     def _answer(self, connection: socket.socket) -> None:
         name = criu.receive_name(connection)
@@ -95,19 +96,22 @@ class Serve:
         exists = name in self._bulk or (self._images / name).is_file()
         criu.answer(connection, exists)
         if exists:
-            self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
+            self._start(self._bulk.get(name), name, criu.receive_pipe(connection), lend=True)
 
-    def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
-        threading.Thread(target=self._feed, args=(stream, name, fd), daemon=True).start()
+    def _start(self, stream: blocks.Stream | None, name: str, fd: int, *, lend: bool) -> None:
+        if stream is None and (self._images / name).stat().st_size <= capacity(fd):
+            self._feed(None, name, fd, lend)  # it fits in: nobody is waited for
+            return
+        feed = threading.Thread(target=self._feed, args=(stream, name, fd, lend), daemon=True)
+        feed.start()
 
-    def _feed(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+    def _feed(self, stream: blocks.Stream | None, name: str, fd: int, lend: bool) -> None:
         try:
             if stream is None:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
                 talk.widen(fd)
-                for piece in self._pieces(stream):
-                    write_all(fd, memoryview(piece))
+                self._pass(stream, Ring(fd, lend=lend))
         except BrokenPipeError:
             pass  # the reader has seen enough
         except (ReclaimError, OSError) as error:
@@ -118,21 +122,23 @@ class Serve:
         finally:
             os.close(fd)
 
-    def _pieces(self, stream: blocks.Stream) -> Iterator[bytes]:
+    def _pass(self, stream: blocks.Stream, ring: Ring) -> None:
         """The stream in pieces of about a frame, a few of them put together ahead."""
-        ahead: deque[Future[bytes]] = deque()
+        ahead: deque[Future[int]] = deque()
         batches = blocks.batches(stream)
-        while True:
-            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
-                ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
-            if not ahead:
-                return
-            yield ahead.popleft().result()
-
-
-def write_all(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+        begun = sent = 0
+        try:
+            while True:
+                while len(ahead) < AHEAD and (batch := next(batches, None)) is not None:
+                    place = ring.slot(begun)
+                    ahead.append(self._pool.submit(blocks.assemble, batch, self._packs, place))
+                    begun += 1
+                if not ahead:
+                    return
+                ring.send(sent, ahead.popleft().result())
+                sent += 1
+        finally:
+            ring.close()
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import site
 import socket
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Part
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 # Buffers of a MiB are taken and given back all the time: not from and to the kernel each.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
-# -I: no directory and no variable of anybody's has a say in what is imported.
+# -I: no directory and no variable of anybody's has a say in what is imported. -S: what lies in the
+# site's directories is found there, but no .pth file in them is obeyed, which takes its time.
 _START = (
-    "import sys; sys.path.insert(0, {root!r}); "
+    "import sys; sys.path[:0] = {places!r}; "
     "from slurm_reclaim.adapters.store.{module} import main; main()"
 )
 
@@ -56,9 +58,9 @@ class _Program:
             os.close(fd)
         os.chown(self.criu, owner.uid, owner.gid)
         self._ours, theirs = talk.pair()
-        root = str(Path(slurm_reclaim.__file__).parent.parent)
+        places = [str(Path(slurm_reclaim.__file__).parent.parent), *site.getsitepackages()]
         self._child = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START.format(root=root, module=module),
+            [sys.executable, "-I", "-S", "-c", _START.format(places=places, module=module),
              str(listening.fileno()), str(theirs.fileno())],
             pass_fds=(listening.fileno(), theirs.fileno()),
             stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC, start_new_session=True,
@@ -199,11 +201,13 @@ class Staging(_Program):
 
 
 class Opened(_Program):
-    """A checkpoint on its way out, its small images already in `images`. Fulfils ports.Opened."""
+    """A checkpoint on its way out; once it is `ready` its small images are in `images`. Fulfils
+    ports.Opened."""
 
     def __init__(
         self, folder: Path, packs: Path, work: Path, manifest: Manifest, keys: dict[str, str]
     ) -> None:
+        self._asked = 0
         super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
         self.manifest = manifest
         try:
@@ -217,15 +221,24 @@ class Opened(_Program):
                     "keys": keys,
                 }
             )
-            self.wait(lambda: "ready" in self._told)
         except BaseException:
             self.close()
             raise
+
+    def ready(self) -> None:
+        """Wait until the program has started and seen that all it needs is there; nothing that can
+        be done without it needs to. Raises IntegrityError, StoreUnavailable."""
+        self.wait(lambda: "ready" in self._told)
+
+    def give(self) -> None:
+        """CRIU, which may have asked by now, is given from here on what it asks for."""
+        self.say({"do": "give"})
 
     @contextmanager
     def send(self, name: str) -> Iterator[BinaryIO]:
         """The stream `name` to be read from front to back. Raises IntegrityError at the end, where
         what was read was not all."""
+        self.ready()
         reading, writing = os.pipe()
         try:
             self.say({"do": "send", "name": name}, writing)
@@ -235,3 +248,13 @@ class Opened(_Program):
             yield file
         if why := self.trouble():
             raise IntegrityError(why)
+
+    def trouble(self) -> str:
+        """A complaint is sent before the pipe ends that it is about: what is asked for now comes
+        after it."""
+        self._asked += 1
+        with suppress(talk.Hangup, OSError):
+            talk.send(self._ours, {"do": "tell", "number": self._asked})
+            with self._changed:
+                self._changed.wait_for(lambda: self._gone or self._told.get("told") == self._asked)
+        return super().trouble()

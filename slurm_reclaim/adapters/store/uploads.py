@@ -50,6 +50,7 @@ class Uploads:
         guard = f"{prefix}{GUARD}{restarts}"
         with fetch.answering(self.local.root):
             self.bucket.put(guard, folder / marks.MARK, deadline)
+            self.bucket.drop_fragments(prefix, deadline)
             there = self.bucket.list(prefix, LISTING)
             proven = self._proven(session)
             for pack in manifest.packs:

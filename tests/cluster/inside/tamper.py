@@ -62,6 +62,7 @@ def remake(folder, change):
     keys = KeyFile(Path(CONFIG.store.keys))
     store = DirectoryStore(STORE, id.cluster, Path("/root/tamper"), Seal(keys, STORE))
     opened = store.open(id, restarts)
+    opened.ready()
     known = opened.manifest
     index = blocks.decode(read_part(newest(folder), known.contents.parts[0]))
     found = {}

@@ -117,6 +117,10 @@ class Node:
         would lead to the machine's own files."""
         return Path(f"/proc/{self.require().pid}/root{inside}")
 
+    def read(self, inside: str) -> str:
+        """The text of one of its files. Raises OSError."""
+        return self.path(inside).read_text()
+
     def account(self, name: str) -> Account:
         for line in self.path("/etc/passwd").read_text().splitlines():
             fields = line.split(":")

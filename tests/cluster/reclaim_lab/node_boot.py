@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import traceback
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,12 +123,19 @@ def _mount_all(spec: BootSpec) -> None:
     os.rmdir("/old")
     _check_root()
     os.makedirs("/run/lock", exist_ok=True)
+    _name_boot()
     if spec.gpus:
         os.makedirs(os.path.dirname(gpus.SCRIPT))
         Path(gpus.SCRIPT).write_text(gpus.idle(spec.node, spec.gpus))
         shutil.rmtree(gpus.MEMORY, ignore_errors=True)  # a card forgets when its node goes down
         os.makedirs(gpus.MEMORY)
         os.chmod(gpus.MEMORY, 0o1777)
+
+
+def _name_boot() -> None:
+    """All nodes have one kernel; each is to be told from how it was before its power failed."""
+    Path("/run/boot_id").write_text(f"{uuid.uuid4()}\n")
+    kernel.mount("/run/boot_id", "/proc/sys/kernel/random/boot_id", flags=kernel.MS_BIND)
 
 
 def _check_root() -> None:

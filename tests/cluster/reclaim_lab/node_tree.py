@@ -98,7 +98,7 @@ def apply(node: Node, tree: Tree, left_out: Iterable[str]) -> set[str]:
     """Names of the files that were changed on the node's disk; empty when it had them all."""
     wanted = tree.digests(left_out)
     try:
-        had: dict[str, str] = json.loads(node.path(KEPT).read_text())
+        had: dict[str, str] = json.loads(node.read(KEPT))
     except (OSError, ValueError):
         had = {}
     stale = sorted(had.keys() - wanted.keys())

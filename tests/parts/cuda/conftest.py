@@ -25,20 +25,12 @@ from slurm_reclaim.config.schema import Path as Setting
 from slurm_reclaim.model.node_session import GpuGrant, NodeSession
 from slurm_reclaim.model.order import Living
 
-SIMULATED = Path(__file__).parents[2] / "gpu"
-CLIENT = SIMULATED / "cuda_session.py"
+CLIENT = Path(__file__).parents[2] / "gpu/cuda_session.py"
 MIB = 1 << 20
 
 
 def uuid(minor: int) -> str:
     return f"GPU-51b00000-0000-0000-0000-{minor:012x}"
-
-
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = tmp_path_factory.mktemp("simulated")
-    subprocess.run(["make", "-s", "-C", str(SIMULATED), f"BUILD={build}"], check=True)
-    return build
 
 
 @dataclass
@@ -53,6 +45,7 @@ class Node:
     driver: str = "580.65.06"
     extra: list[str] = field(default_factory=list)
     per_card: list[str] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)  # minors of cards that have fallen off the bus
 
     def __post_init__(self) -> None:
         for name in ("devices", "memory"):
@@ -76,9 +69,16 @@ class Node:
             lines += ["card", f"uuid {uuid(minor)}", f"name {self.model}", f"minor {minor}"]
             lines += [f"vram {1024 * MIB} {self.taken}", "rates 0 0 0 0", "pcie 0 0"]
             lines += self.per_card
+            lines += ["lost", "error * GPU_IS_LOST"] if minor in self.lost else []
         fresh = self.folder / "nvml.new"
         fresh.write_text("\n".join(lines) + "\n")
         fresh.rename(self.folder / "nvml")
+
+    def lose(self, minor: int) -> None:
+        """One card falls off the bus; the driver can be asked as long as there is another one."""
+        self.lost.add(minor)
+        self.open(*range(self.cards))
+        self.write(*self.extra)
 
     def open(self, *minors: int) -> None:
         """The device files that can be opened."""
@@ -94,8 +94,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(libraries: Path, tmp_path: Path) -> Node:
-    made = Node(libraries, tmp_path)
+def node(simulated: Path, tmp_path: Path) -> Node:
+    made = Node(simulated, tmp_path)
     made.open(0)
     return made
 

@@ -165,6 +165,39 @@ def test_a_card_that_stays_taken_stops_the_dump(
     session.computes()
 
 
+def test_what_has_come_to_the_host_is_saved_though_its_card_is_lost(
+    start: Start, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can't be given back any more."""
+    session = start()
+    state = session.state()
+    assert state.blockers(session.members()) == []
+    checkpoint = Driver.checkpoint
+
+    def and_then(driver: Driver, *arguments: object) -> None:
+        checkpoint(driver, *arguments)  # type: ignore[arg-type]
+        node.lose(0)
+
+    monkeypatch.setattr(Driver, "checkpoint", and_then)
+    state.take(session.members)
+    state.see_nobody_came()
+    assert session.states() == ["checkpointed"]
+    assert session.record.gpu_freed == 0, "nobody else has anything of it"
+    with pytest.raises(GpuNotGivenBack):
+        state.give_back(session.members())
+
+
+def test_a_card_that_is_lost_before_is_not_taken_for_free(start: Start, node: Node) -> None:
+    session = start()
+    state = session.state()
+    assert state.blockers(session.members()) == []
+    node.lose(0)
+    with pytest.raises(DumpFailed, match=r"checkpoint of .*UNKNOWN"):
+        state.take(session.members)
+    (blocker, *_) = session.state().blockers(session.members())
+    assert blocker.name in ("gpu-state", "gpu-memory-unknown")
+
+
 def test_one_that_comes_meanwhile_stops_the_dump(start: Start) -> None:
     session = start("--two", processes=2)
     state = session.state()

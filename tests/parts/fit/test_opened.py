@@ -45,9 +45,11 @@ def session(tmp_path: Path) -> Iterator[Callable[[str], list[opened.Opened]]]:
         process.stdout.close()
 
 
-def names(found: list[opened.Opened], saved: bytes = b"/nowhere") -> dict[str, str]:
+def names(
+    found: list[opened.Opened], saved: bytes = b"/nowhere", mounts: frozenset[int] = frozenset()
+) -> dict[str, str]:
     blockers = file_blockers.find(
-        found, ghost_limit=1 << 20, saved=[saved], mounted=filesystems.mounted()
+        found, ghost_limit=1 << 20, saved=[saved], mounted=filesystems.mounted(), mounts=mounts
     )
     return {blocker.name: blocker.what for blocker in blockers}
 
@@ -140,3 +142,17 @@ def test_what_lies_in_memory_and_is_written_to(
         assert names(reads) == {}
     finally:
         os.unlink(path)
+
+
+def test_a_file_that_was_opened_outside(
+    session: Callable[[str], list[opened.Opened]], tmp_path: Path
+) -> None:
+    """As what slurmstepd opened before the session had mounts of its own."""
+    (tmp_path / "out").touch()
+    found = session("import os; kept = open('out', 'a')")
+    assert names(found, mounts=filesystems.mount_ids(os.getpid())) == {}
+    elsewhere = subprocess.run(
+        ["unshare", "--mount", "cat", "/proc/self/mountinfo"], capture_output=True, check=True
+    )
+    mounts = frozenset(int(line.split()[0]) for line in elsewhere.stdout.splitlines())
+    assert "out open, which it got from outside" in names(found, mounts=mounts)["outside-mount"]

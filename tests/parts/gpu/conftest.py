@@ -18,15 +18,12 @@ from slurm_reclaim.adapters.gpu.watch import NvmlWatch, Round
 from slurm_reclaim.model.node_session import GpuGrant, NodeSession
 from slurm_reclaim.model.order import Living
 
-SIMULATED = Path(__file__).parents[2] / "gpu"
 QUIET = ("gpu", "memory", "encoder", "decoder")
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = tmp_path_factory.mktemp("simulated")
-    subprocess.run(["make", "-s", "-C", str(SIMULATED), f"BUILD={build}"], check=True)
-    return build / "libnvidia-ml.so.1"
+def library(simulated: Path) -> Path:
+    return simulated / "libnvidia-ml.so.1"
 
 
 def card(minor: int, *lines: str, samples: str = "0.1:0", name: str = "Simulated GPU") -> str:

@@ -214,16 +214,8 @@ def test_the_child_ends_with_its_agent(library: Path, script: Script) -> None:
     until(lambda: not Path(f"/proc/{child}").exists())
 
 
-def test_the_stand_in_is_clean(tmp_path: Path, script: Script) -> None:
+def test_the_stand_in_is_clean(sanitized: Path, sanitizer: dict[str, str], script: Script) -> None:
     """Every call of a round, with the address and undefined behaviour sanitizers on."""
-    simulated = Path(__file__).parents[2] / "gpu"
-    build = tmp_path / "build"
-    subprocess.run(
-        ["make", "-s", "-C", str(simulated), "sanitized", f"SANITIZED={build}"], check=True
-    )
-    asan = subprocess.run(
-        ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     script(
         card(
             0, "process 1 5", "use 1 2 3 4 5", "wave gpu 7 3 50", "error nvmlDeviceGetUUID TIMEOUT"
@@ -238,9 +230,8 @@ def test_the_stand_in_is_clean(tmp_path: Path, script: Script) -> None:
         text=True,
         timeout=60,
         env={
-            "LD_PRELOAD": asan,
-            "ASAN_OPTIONS": "detect_leaks=0",
-            "LD_LIBRARY_PATH": str(build),
+            **sanitizer,
+            "LD_LIBRARY_PATH": str(sanitized),
             "NVML_SIMULATED": os.environ["NVML_SIMULATED"],
         },
     )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,25 +57,22 @@ def card(number: int, *lines: str, minor: int | None = None, vram: int = GIB, us
 
 @dataclass(frozen=True)
 class Built:
+    """`sanitizer`: what is in the environment of its programs; none for the plain one."""
+
     directory: Path
-    sanitized: bool
+    sanitizer: dict[str, str]
 
-
-def _build(directory: Path, *targets: str) -> None:
-    done = subprocess.run(
-        ["make", "-s", "-C", str(SIMULATED), *targets], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    @property
+    def sanitized(self) -> bool:
+        return bool(self.sanitizer)
 
 
 @pytest.fixture(scope="session", params=["plain", "sanitized"])
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    directory = tmp_path_factory.mktemp("simulated-cuda")
+def built(request: pytest.FixtureRequest) -> Built:
     if request.param == "plain":
-        _build(directory, f"BUILD={directory}")
-    else:
-        _build(directory, "sanitized", f"SANITIZED={directory}")
-    return Built(directory, request.param == "sanitized")
+        return Built(request.getfixturevalue("simulated"), {})
+    sanitizer = request.getfixturevalue("sanitizer")
+    return Built(request.getfixturevalue("sanitized"), sanitizer)
 
 
 @dataclass
@@ -124,19 +123,15 @@ class Node:
         fresh.rename(self.place / "script")
 
     def environment(self, **more: str) -> dict[str, str]:
-        env = {
+        return {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(self.built.directory),
             "NVML_SIMULATED": str(self.place / "script"),
             "SIMULATED_GPU_DEVICES": str(self.place / "dev"),
             "SIMULATED_GPU_MEMORY": str(self.place / "memory"),
+            **self.built.sanitizer,
             **more,
         }
-        if self.built.sanitized:
-            asked = ["cc", "-print-file-name=libasan.so"]
-            asan = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-            env |= {"LD_PRELOAD": asan, "ASAN_OPTIONS": "detect_leaks=0"}
-        return env
 
     def start(self, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         log = (self.place / "stderr").open("a")
@@ -147,6 +142,7 @@ class Node:
             stderr=log,
             text=True,
             env=self.environment(**(env or {})),
+            start_new_session=True,
         )
         self.started.append(process)
         return process
@@ -183,7 +179,9 @@ def node(built: Built, tmp_path: Path) -> Iterator[Node]:
     made.says(card(0), card(1))
     yield made
     for process in made.started:
-        process.kill()
+        # What it has forked is of its group, whether or not it is still there itself.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     for process in made.started:
         process.wait()
     complaints = (tmp_path / "stderr").read_text() if (tmp_path / "stderr").exists() else ""

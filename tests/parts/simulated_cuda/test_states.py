@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import textwrap
@@ -155,7 +154,6 @@ def test_a_forked_child_holds_the_files_and_has_no_state(node: Node, ask: Asker)
     ask.checkpointed(session)
     ask.brought_back(session)
     assert session.is_well()
-    os.kill(child, signal.SIGKILL)
 
 
 def test_two_processes_are_two_sessions(node: Node, ask: Asker) -> None:
@@ -171,7 +169,6 @@ def test_two_processes_are_two_sessions(node: Node, ask: Asker) -> None:
     assert {row[4] for row in session.lines(other)} == {"ok"}
     ask.brought_back(session)
     assert session.is_well()
-    os.kill(other, signal.SIGKILL)
 
 
 def test_of_two_who_ask_at_once_one_wins(node: Node, ask: Asker) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -112,7 +113,14 @@ class Bench:
         self.agents.append(agent)
         return agent
 
-    def start(self, *program: str, env: dict[str, str] | None = None, **facts: object) -> Task:
+    def start(
+        self,
+        *program: str,
+        env: dict[str, str] | None = None,
+        opened: IO[bytes] | None = None,
+        **facts: object,
+    ) -> Task:
+        """`opened`: given to the job as its stdin and stderr, as slurmstepd has them open."""
         facts = {"job": 77, "uid": UID, "gid": UID, **facts}
         self.count += 1
         output = self.base / f"output{self.count}"
@@ -121,7 +129,7 @@ class Bench:
              f"socket={self.socket}", f"libexec={self.libexec}", f"state={self.state}",
              f"run={self.run}", "timeout=1", "--", "/bin/sh", "-c",
              f'exec >>{output}; exec "$0" "$@"', *program],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=opened, stdout=subprocess.PIPE, stderr=opened or subprocess.PIPE, text=True,
             env={"PATH": os.environ["PATH"], **SANITIZER, **(env or {})},
         )  # fmt: skip
         output.touch()

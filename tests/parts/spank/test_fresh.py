@@ -256,3 +256,41 @@ def test_init_joins_the_cgroups_of_the_relay(bench):
     finally:
         wait_until(lambda: not (group / "cgroup.procs").read_text())
         group.rmdir()
+
+
+def own_mounts(pid: int) -> set[str]:
+    return {line.split()[0] for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()}
+
+
+def mount_of(pid: int, fd: int) -> str:
+    text = Path(f"/proc/{pid}/fdinfo/{fd}").read_text()
+    return next(line.split()[1] for line in text.splitlines() if line.startswith("mnt_id:"))
+
+
+def test_what_slurm_opened_lies_on_the_mounts_of_the_session(bench):
+    """CRIU knows no others, but on a root that is an overlay, where it guesses. The relay's, too:
+    they are what a restored session is given."""
+    bench.agent(**FRESH)
+    path = bench.base / "opened"
+    path.touch(0o666)
+    path.chmod(0o666)
+    with path.open("r+b") as opened:
+        task = bench.script("echo one >&0; echo two >&2; exec sleep 60", opened=opened)
+    wait_until(lambda: "two" in path.read_text())
+    assert "one\ntwo\n" in path.read_text(), "they share one open file, and so one position"
+    init = init_of(task)
+    job = wait_until(lambda: next((p for p in children(task.pid) if name_of(p) == "sleep"), 0))
+    assert {mount_of(pid, fd) for pid in (job, task.pid) for fd in (0, 2)} <= own_mounts(init)
+
+
+def test_a_file_that_is_gone_stays_open(bench):
+    bench.agent(**FRESH)
+    path = bench.base / "opened"
+    path.touch(0o666)
+    path.chmod(0o666)
+    with path.open("r+b") as opened:
+        path.rename(bench.base / "kept")
+        path.mkdir()
+        task = bench.script("echo one >&0; cat <&0", opened=opened)
+    assert task.status() == 0
+    assert "one\n" in (bench.base / "kept").read_text()

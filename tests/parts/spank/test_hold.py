@@ -27,6 +27,11 @@ def inside(bench, init: int, text: str) -> int:
     return int(out.stdout)
 
 
+def session_path(init: int, path: str) -> Path:
+    """As the session's own processes have it."""
+    return Path(f"/proc/{init}/root{path}")
+
+
 def alive(task) -> bool:
     return Path(f"/proc/{task.pid}/cmdline").read_bytes() != b"" and task.process.poll() is None
 
@@ -93,9 +98,11 @@ def test_tree_restored_in_place(bench):
 def test_signals_go_to_the_restored_root(bench):
     agent, task, child, init = held(bench)
     kill_tree(agent, child)
-    root = inside(bench, init, 'trap "exit 11" TERM; while :; do sleep 0.05; done')
+    root = inside(
+        bench, init, 'trap "exit 11" TERM; touch /dev/shm/traps; while :; do sleep 0.05; done'
+    )
     agent.order(77, cmd="root", pid=root)
-    time.sleep(0.2)
+    wait_until(session_path(init, "/dev/shm/traps").exists)
     os.kill(task.pid, signal.SIGTERM)
     assert task.status() == 11 << 8
 
@@ -104,7 +111,7 @@ def test_root_that_died_before_it_was_named(bench):
     agent, task, child, init = held(bench)
     kill_tree(agent, child)
     root = inside(bench, init, "exit 13")
-    time.sleep(0.5)
+    wait_until(lambda: not session_path(init, f"/proc/{root}").exists())
     assert agent.order(77, cmd="root", pid=root)["ok"] == "1"
     assert task.status() == 13 << 8
 

@@ -46,6 +46,8 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else the body of an answer waits 40 ms for the other end to acknowledge its head.
+            disable_nagle_algorithm = True
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -58,7 +60,7 @@ class Proxy:
         self._server = ThreadingHTTPServer((self.host, self.port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def fail(self, **how: object) -> Fault:
         how.setdefault("on", lambda method, path: True)

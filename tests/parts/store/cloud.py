@@ -1,5 +1,6 @@
 """Nodes with an S3 server between them that fails in every way a network can."""
 
+import functools
 import os
 
 from slurm_reclaim.adapters.store import marks
@@ -58,7 +59,9 @@ class Cloud:
         self.direct._fs.pipe_file(f"{BUCKET}/{prefix}/{STORE_MARKER}", b"")
 
     def options(self, url):
-        return OPTIONS | {"client_kwargs": OPTIONS["client_kwargs"] | {"endpoint_url": url}}
+        more = {"endpoint_url": url, "verify": False}  # no certificates to be read: it is http
+        client = {"client_kwargs": OPTIONS["client_kwargs"] | more}
+        return OPTIONS | client | {"session": descriptions()}
 
     def bucket(self):
         return Bucket(self.url, self.options(self.proxy.url))
@@ -71,6 +74,15 @@ class Cloud:
 
     def damage(self, key, data):
         self.direct._fs.pipe_file(f"{self.direct._root}/{PREFIX}{key}", data)
+
+
+@functools.cache
+def descriptions():
+    """botocore's session, which keeps what it has read of the service: for each client anew that
+    takes longer than a test."""
+    from aiobotocore.session import get_session
+
+    return get_session()
 
 
 def patience(monkeypatch, seconds):

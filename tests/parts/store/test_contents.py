@@ -202,6 +202,7 @@ def test_small_images_are_handed_over_for_a_look_and_to_be_changed(shop):
     shop.commit(staged, 0)
     staged.close()
     opened = shop.store.open(ID, 0)
+    opened.ready()
     assert (opened.images / "core-1.img").read_bytes() == b"core"
     assert opened.images.stat().st_mode & 0o777 == 0o700
     opened.close()

@@ -36,6 +36,7 @@ def test_nothing_of_it_can_be_read_and_all_comes_back(shop):
         if name != "core-1.img":
             assert shop.get(0, name) == plain
     opened = shop.store.open(ID, 0)
+    opened.ready()
     assert (opened.images / "core-1.img").read_bytes() == SECRET
     opened.close()
     shop.store.verify(ID, 0)

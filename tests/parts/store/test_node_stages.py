@@ -262,6 +262,8 @@ def test_an_agent_killed_at_any_step_recovers_to_one_truth(tmp_path):
         world.fail_at = number
         with pytest.raises(Killed):
             hibernate(world)
+        staged = [str(each) for each in (folder / "store").rglob(".staging-*")]
+        assert set(staged) <= {world.recorded}, f"killed at {name}: nobody would ever remove it"
         # what the next agent finds on disk: the last living state that was saved
         world.session.living = world.saved[-1] if world.saved else Living.RUNNING
         world.session.held = world.link.held
@@ -374,6 +376,18 @@ def test_a_failed_restore_keeps_the_image(tmp_path):
     assert not restore(world)
     assert world.session.reason == "can't bind"
     assert world.store.real.committed(ID) == [0]
+
+
+@pytest.mark.parametrize("step", ["coming_back", "fits"])
+def test_what_can_not_be_restored_has_its_output_files_put_back(tmp_path, step):
+    """Slurm has truncated them, and the restore may be on another node next time."""
+    world = hibernated(tmp_path)
+    world.steps.clear()
+    world.fail_at = ["save", "open", "coming_back", "fits"].index(step)
+    world.error = OperationFailed("numpy is another version")
+    assert not restore(world)
+    assert world.steps[world.fail_at :] == [step, "outputs", "save"]
+    assert world.session.reason == "numpy is another version"
 
 
 def test_an_older_checkpoint_of_the_same_number_is_not_taken_for_the_commit(tmp_path):

@@ -1,16 +1,18 @@
 """A remote place that fails: what passes is overcome, what stays is said, nothing is made up."""
 
+import os
 import time
 
 import pytest
 
 from slurm_reclaim.adapters.store.bucket import Denied
 from slurm_reclaim.adapters.store.frames import FRAME
+from slurm_reclaim.adapters.store.leases import GUARD
 from slurm_reclaim.adapters.store.probe import probe
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from tests.parts.store.bucket import BUCKET
-from tests.parts.store.cloud import DATA, gets, patience, puts
+from tests.parts.store.cloud import DATA, PREFIX, gets, patience, puts
 from tests.parts.store.world import ID
 
 ONCE = {
@@ -34,6 +36,7 @@ def test_a_fault_that_passes_is_overcome(cloud, kind, part):
 
 FOR_GOOD = {
     "refused": {"status": 403, "code": "AccessDenied"},
+    "clocks apart": {"status": 403, "code": "RequestTimeTooSkewed"},
     "broken": {"status": 500},
     "half of it arrives": {"short_up": True},
     "slow": {"wait": 8.0},
@@ -50,6 +53,8 @@ def test_a_fault_that_stays_ends_the_commit_and_nothing_counts(cloud, kind, part
         one.put(0, {"pages-1.img": DATA})
     if kind == "refused":
         assert "refused (403)" in failure.value.message
+    if kind == "clocks apart":
+        assert "clocks differ" in failure.value.message
     if kind == "slow":
         assert "in time" in failure.value.message or "time allowed" in failure.value.message
     assert not one.store.committed_here(ID, 0)
@@ -184,3 +189,32 @@ def test_other_bytes_there_are_found_before_they_are_used(cloud):
     cloud.damage(f"packs/{pack.path}", good)
     assert two.get(0, "pages-1.img") == DATA
     assert one.collection().verify(ID, 0) == []
+
+
+def test_parts_of_a_broken_upload_do_not_stay(cloud, monkeypatch):
+    """C64: the network goes away when some parts have arrived, and nobody can take them back."""
+    monkeypatch.setattr("slurm_reclaim.adapters.store.checksums.PART", 5 << 20)
+    one = cloud.node("n1", timeout=3.0)
+
+    def fragments():
+        return cloud.direct._fs.call_s3("list_multipart_uploads", Bucket=BUCKET).get("Uploads", [])
+
+    def network_is_gone(method, path):
+        parts = [m for m, p in cloud.proxy.requests if m == "PUT" and "/packs/" in p]
+        return len(parts) >= 3
+
+    def half_an_upload(number):
+        cloud.proxy.requests.clear()
+        fault = cloud.proxy.fail(on=network_is_gone, status=503)
+        with pytest.raises(StoreUnavailable):
+            one.put(number, {"pages-1.img": os.urandom(17 << 20)})
+        cloud.proxy.faults.remove(fault)
+        assert fragments()
+
+    half_an_upload(0)
+    one.put(0, {"pages-1.img": DATA})
+    assert fragments() == [], "the next upload of the session takes them away"
+    half_an_upload(1)
+    cloud.direct.remove(f"{PREFIX}{GUARD}1", time.monotonic() + 10)  # as after a day
+    cloud.node("n2").collection().expire(ID, [0], ended=True)
+    assert fragments() == [], "and so does the end of the session"

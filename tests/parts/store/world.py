@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import DirectoryStore
@@ -48,6 +49,7 @@ class World:
         self.link = _Link(self)
         self.session = NodeSession(7, 2001, 2001, 0, "fresh", Living.RUNNING, init=2)
         self.saved: list[Living] = []
+        self.recorded = ""
         self.steps: list[str] = []
         self.fail_at = -1
         self.error: BaseException = Killed()
@@ -73,6 +75,7 @@ class World:
     def save(self, session: NodeSession) -> None:
         self.step("save")
         self.saved.append(session.living)
+        self.recorded = session.staged
 
     def order(self, **changes) -> Order:
         values = {
@@ -198,6 +201,11 @@ class _Tree:
 
     def put_back_outputs(self, opened: Opened) -> None:
         self.world.step("outputs")
+
+    @contextmanager
+    def coming_back(self, opened: Opened) -> Iterator[None]:
+        self.world.step("coming_back")
+        yield
 
     def fits(self, manifest: Manifest) -> Sequence[str]:
         self.world.step("fits")

@@ -226,3 +226,28 @@ def test_what_nobody_may_look_into_is_named(closed):
         found = blockers.find(seen, root=process.pid, relay=process.pid, uid=65534)
         process.kill()
     assert ("not-dumpable" in {b.name for b in found}) == closed
+
+
+def test_a_moment_in_the_kernel_stands_in_nobodys_way():
+    """As on a file server, for each request."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            seen = replace(tree.read(process.pid), state="D")
+            found = blockers.find([seen], root=process.pid, relay=process.pid, uid=os.geteuid())
+        finally:
+            process.kill()
+    assert "in-kernel" not in {b.name for b in found}
+
+
+def test_who_stays_in_the_kernel_is_in_the_way(monkeypatch):
+    """The parent of a vfork(2) waits there until its child execs or ends."""
+    monkeypatch.setattr(blockers, "_PATIENCE", 0.1)
+    code = "import ctypes, time; ctypes.CDLL(None).vfork(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
+        try:
+            while (seen := tree.read(process.pid)).state != "D":
+                pass
+            found = blockers.find([seen], root=process.pid, relay=process.pid, uid=os.geteuid())
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert "in-kernel" in {b.name for b in found}

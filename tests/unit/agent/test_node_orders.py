@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +41,19 @@ def orders(tmp_path: Path) -> NodeOrders:
     return NodeOrders(sessions, None, store, Collection(store, "n1"), Clock())  # type: ignore[arg-type]  # not asked
 
 
+async def until(seen: Callable[[], object], longest: float = 5.0) -> None:
+    deadline = time.monotonic() + longest
+    while not seen():
+        assert time.monotonic() < deadline, "it did not come"
+        await asyncio.sleep(0.001)
+
+
 async def carried_out(orders: NodeOrders, **changes: Any) -> Result:
     values = {"id": "o", "verb": Verb.NOTIFY, "session": "c/7", "job_id": 7, "restarts": 1,
               "reason": "warning", "text": "soon\n"}  # fmt: skip
     orders.take(Order(**{**values, **changes}))
-    for _ in range(100):
-        if "o" in orders.results:
-            return orders.results["o"]
-        await asyncio.sleep(0.02)
-    raise AssertionError("no result")
+    await until(lambda: "o" in orders.results)
+    return orders.results["o"]
 
 
 async def test_without_a_terminal_it_is_done_and_counts_none(orders: NodeOrders) -> None:
@@ -79,20 +85,29 @@ async def test_refused(orders: NodeOrders, spoil: Any, reason: str) -> None:
     assert (result.outcome, result.reason, result.count) == (Outcome.REFUSED, reason, 0)
 
 
-async def test_an_order_that_comes_back_waits_for_the_recovery(orders: NodeOrders) -> None:
+async def test_an_order_that_comes_back_waits_for_the_recovery(
+    orders: NodeOrders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The agent was killed in the middle of it, and what came of it is not known yet."""
+    monkeypatch.setattr(node_orders, "RECOVERY_LOOKS", 0.001)
     session = orders._sessions.get(7)
     assert session is not None
     session.living = Living.DUMPING
     order = Order("again", Verb.HIBERNATE, "c/7.2001.1000", 7, 1, "asked by alice")
     orders.take(order)
-    await asyncio.sleep(0.3)
+    looks = 0
+    get = orders._sessions.get
+
+    def counted(job_id: int) -> NodeSession | None:
+        nonlocal looks
+        looks += 1
+        return get(job_id)
+
+    monkeypatch.setattr(orders._sessions, "get", counted)
+    await until(lambda: looks > 3 or orders.results)
     assert not orders.results, "refused, though it may have been carried out"
     session.living, session.checkpoint = Living.COMMITTED, 1
-    for _ in range(100):
-        if "again" in orders.results:
-            break
-        await asyncio.sleep(0.02)
+    await until(lambda: orders.results)
     assert orders.results["again"].outcome is Outcome.DONE
 
 
@@ -119,12 +134,12 @@ def begun(orders: NodeOrders) -> list[Order]:
 async def test_an_idle_session_that_waited_for_others_is_not_hibernated(
     orders: NodeOrders, monkeypatch: pytest.MonkeyPatch, spoil: Any, reason: str
 ) -> None:
-    monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(node_orders, "LONGEST_WAIT", 0.01)
     work = begun(orders)
     for _ in range(MOST_AT_ONCE):
         await orders._room.acquire()
-    asyncio.get_running_loop().call_later(0.2, orders._room.release)
-    asyncio.get_running_loop().call_later(0.1, spoil, orders)
+    asyncio.get_running_loop().call_later(0.03, orders._room.release)
+    asyncio.get_running_loop().call_later(0.02, spoil, orders)
     result = await carried_out(orders, verb=Verb.HIBERNATE, cancel_on_activity=True)
     assert (result.outcome, result.reason, work) == (Outcome.CANCELLED, reason, [])
 
@@ -138,7 +153,7 @@ async def test_what_its_owner_asked_for_waits(
 
 
 @pytest.mark.parametrize("at_work", [True, False])
-async def test_the_end_of_a_job_deletes_no_checkpoint_that_is_being_committed(
+def test_the_end_of_a_job_deletes_no_checkpoint_that_is_being_committed(
     orders: NodeOrders, tmp_path: Path, at_work: bool
 ) -> None:
     """Its directory may be renamed into place while it is emptied: committed, and empty."""
@@ -149,9 +164,8 @@ async def test_the_end_of_a_job_deletes_no_checkpoint_that_is_being_committed(
     session.staged = str(staged)
     if at_work:
         sessions.busy.add(7)
+    others = set(threading.enumerate())
     sessions.forget(session, "the job ended")
-    for _ in range(50):
-        if not staged.exists():
-            break
-        await asyncio.sleep(0.01)
+    for deleting in set(threading.enumerate()) - others:
+        deleting.join()
     assert staged.exists() == at_work

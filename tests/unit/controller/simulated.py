@@ -70,6 +70,7 @@ class Tree:
 class Agent:
     node: str
     up: bool = True
+    boot: str = "boot-1"
     facts: NodeFacts = FIT
     trees: dict[int, Tree] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import requests
-from tests.unit.controller.simulated import Agent, SimJob
+from tests.unit.controller.simulated import SimJob
 from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.world import World
 
@@ -172,8 +172,16 @@ class AnyLife(RuleBasedStateMachine):
     def node_comes_back(self, name: str) -> None:
         """slurmd ends what it finds of older runs."""
         if "down" in self.world.node_states[name]:
-            self.world.agents[name] = Agent(name)
+            self.world.boot_unseen(name)
             self.world.node_states[name] = frozenset({"idle"})
+
+    @rule(name=NODES)
+    def node_is_booted_before_slurm_has_noticed(self, name: str) -> None:
+        """Nobody but the controller tells Slurm here that the job does not run."""
+        up = self.world.agents[name].up
+        self.over = self.over or (self.job.node == name and not self.world.images)
+        self.world.boot_unseen(name)
+        self.world.agents[name].up = up
 
     @rule(name=NODES, how=st.sampled_from([Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED]))
     def dumps_end(self, name: str, how: Outcome) -> None:

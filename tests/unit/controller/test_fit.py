@@ -9,7 +9,7 @@ import pytest
 from slurm_reclaim.errors import AgentUnavailable, BadRequest
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.lifecycle import State
-from slurm_reclaim.stages import requests
+from slurm_reclaim.stages import release, requests
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
 
@@ -78,9 +78,10 @@ async def test_blockers_are_known_long_before_a_warning(world: World, stand: Sta
 
 
 async def test_a_controller_that_has_just_started_waits_for_reports(
-    world: World, stand: Stand
+    world: World, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has heard of no node yet, which is no answer to an owner."""
+    monkeypatch.setattr(release, "FIRST_REPORTS", 5.0)
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     stand._boot()

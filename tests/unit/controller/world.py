@@ -116,17 +116,23 @@ class World:
             job = self._known(job_id)
             job.comment, job.admin_comment = comment, admin_comment
 
+    async def requeue(self, job_id: int) -> None:
+        await self._requeue(job_id, "requeue", "PENDING", held=False)
+
     async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
+        state = "SPECIAL_EXIT" if special_exit else "PENDING"
+        await self._requeue(job_id, "requeue_held", state, held=True)
+
+    async def _requeue(self, job_id: int, how: str, state: str, *, held: bool) -> None:
         await self._answer()
-        with self.effect("requeue_held"):
+        with self.effect(how):
             job = self._known(job_id)
             if job.state in ("PENDING", "SPECIAL_EXIT", "COMPLETING"):
                 raise RequeueFailed("Job is pending execution")
             if self.refuse_requeue:
                 raise RequeueFailed(self.refuse_requeue)
             self._check_s1(job)
-            job.completing_to = "SPECIAL_EXIT" if special_exit else "PENDING"
-            job.held, job.state = True, "COMPLETING"
+            job.completing_to, job.held, job.state = state, held, "COMPLETING"
             self.history.append(f"requeue {job_id} from {job.node}")
 
     async def prepare_held(
@@ -267,6 +273,11 @@ class World:
                 job.restarts += 1
                 job.submitted, job.begin = int(self.time), self.time + 120
 
+    def boot_unseen(self, name: str) -> None:
+        """Its power fails and comes back before Slurm has noticed: its jobs are RUNNING to it."""
+        old = self.agents[name]
+        self.agents[name] = Agent(name, facts=old.facts, boot=f"{old.boot}1")
+
     # -- agents -------------------------------------------------------------------------------
 
     def obey(self, agent: Agent, order: Order) -> None:
@@ -372,7 +383,7 @@ class World:
     def question(self, agent: Agent, tree: Tree) -> StartQuestion:
         found = self.images.get((tree.job_id, tree.uid), {})
         names = tuple(f"{name}/{n}" for name, numbers in found.items() for n in sorted(numbers))
-        return StartQuestion(agent.node, tree.job_id, tree.uid, agent.facts, names)
+        return StartQuestion(agent.node, tree.job_id, tree.uid, agent.facts, names, agent.boot)
 
     def restore(self, agent: Agent, tree: Tree, answer: StartAnswer) -> None:
         if answer.mode is StartMode.WAIT:
@@ -406,7 +417,7 @@ class World:
         )  # fmt: skip
         return Report(
             agent.node,
-            "boot",
+            agent.boot,
             self.time,
             agent.facts,
             sessions,

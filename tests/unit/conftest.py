@@ -1,0 +1,14 @@
+"""Unit tests are in memory, also with their files, where there is such a place: the journal and
+the store wait for the disk at every write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure() -> None:
+    if os.access(MEMORY, os.W_OK):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

@@ -1,0 +1,1 @@
+"""A Slurm cluster of virtual machines; see tests/vm/README.md."""

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+
+from reclaim_vm.cli import main
+
+sys.exit(main(sys.argv[1:]))
