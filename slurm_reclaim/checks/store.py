@@ -15,10 +15,14 @@ from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.config.units import format_size
 from slurm_reclaim.errors import StoreUnavailable
-from slurm_reclaim.model.checkpoint import STORE_MARKER
+from slurm_reclaim.model.checkpoint import ROOT_REFUSED, STORE_MARKER
 
 _FAMILY = Family("store")
 _VOLATILE = {"tmpfs", "ramfs", "overlay"}
+_ROOT_MAY = (
+    "root must be able to write, rename and fsync there (on NFS: no_root_squash for the compute "
+    "nodes)"
+)
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs"}
 
 
@@ -43,6 +47,8 @@ def judge(host: Host, store: Store, look: Look) -> list[Check]:
                 "store", f"{store.path} is no directory here", f"install -d -m 0700 {store.path}"
             )
         ]
+    if refused := _refused(host, store):
+        return [refused]
     if others_may(status, 7) or status.st_uid != host.root_uid:
         private = _FAMILY.failed(
             "store private",
@@ -87,10 +93,35 @@ def remote(store: Store, look: Look) -> list[Check]:
     return checks
 
 
+def _refused(host: Host, store: Store) -> Check | None:
+    """Failed where root is not root there; whose file it makes is the file server's word for it.
+    None where that can't be told: then the other checks say what is wrong."""
+    name = "store as root"
+    try:
+        with tempfile.TemporaryFile(prefix=".check-", dir=host.place(store.path)) as made:
+            owner = os.fstat(made.fileno()).st_uid
+    except PermissionError:
+        what = f"root of this node may not write to {store.path}"
+        return _FAMILY.failed(name, what, ROOT_REFUSED)
+    except OSError:
+        return None
+    if owner == os.geteuid():
+        return None
+    what = f"what root of this node writes to {store.path} belongs to uid {owner}"
+    return _FAMILY.failed(name, what, ROOT_REFUSED)
+
+
 def _marked(host: Host, store: Store) -> Check:
     marker = f"{store.path}/{STORE_MARKER}"
-    if host.place(marker).exists():
+    try:
+        os.stat(host.place(marker))
         return _FAMILY.ok("store marked", f"{STORE_MARKER} is there")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        return _FAMILY.failed(
+            "store marked", f"can't look into {store.path}: {error.strerror}", _ROOT_MAY
+        )
     return _FAMILY.failed(
         "store marked",
         f"there is no {STORE_MARKER} in {store.path}",
@@ -157,15 +188,17 @@ def _durable(folder: Path) -> Check:
         return _FAMILY.failed(
             name,
             f"can't be written durably: {error.strerror}",
-            "root must be able to write, rename and fsync there (on NFS: no_root_squash for the "
-            "compute nodes)",
+            _ROOT_MAY,
         )
     spent = time.monotonic() - start
     return _FAMILY.ok(name, f"write, fsync and rename took {spent * 1000:.0f} ms")
 
 
 def _room(folder: Path, least: int) -> Check:
-    room = os.statvfs(folder)
+    try:
+        room = os.statvfs(folder)
+    except OSError as error:
+        return _FAMILY.failed("store room", f"is not told: {error.strerror}", _ROOT_MAY)
     free = room.f_bavail * room.f_frsize
     if room.f_files and not room.f_favail:
         return _FAMILY.failed("store room", "no free inodes", "expire or move checkpoints")

@@ -14,6 +14,11 @@ MANIFEST_VERSION = 2
 # Made once by the admin, in the store. Without it an unmounted file system looks like an empty
 # store, and a job with an image like one without.
 STORE_MARKER = ".slurm-reclaim-store"
+# Where root of a node is not root on the store's file system (NFS with root_squash, and its like).
+ROOT_REFUSED = (
+    "where it is NFS with root_squash: export this one directory to the compute nodes with "
+    "no_root_squash, or keep checkpoints in an object store (store.remote)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,17 @@ class Machines(Lab):
         found = []
         for node in NODES:
             for unit in ("reclaimd", "slurmctld") if node == "ctl" else ("reclaim-agent", "slurmd"):
-                words = ["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(lines), "-u", unit]
+                words = [
+                    "journalctl",
+                    "-q",
+                    "--no-pager",
+                    "-o",
+                    "cat",
+                    "-n",
+                    str(lines),
+                    "-u",
+                    unit,
+                ]
                 done = self.exec(node, *words, check=False)
                 found.append((f"{node} {unit}", done.stdout or done.stderr))
         return found
@@ -40,13 +50,15 @@ class Machines(Lab):
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Used as it is when up, else brought up and down."""
+    """Brought up and down, or left up where it was. RECLAIM_VM=installed: what is installed there
+    is tested, and not this checkout."""
     if "RECLAIM_VM" not in os.environ:
         pytest.skip("make vm")
     machines = Machines(os.environ.get("RECLAIM_VM_NAME", "vm"))
     found_up = machines.is_up()
     try:
-        machines.up()
+        if not found_up or os.environ["RECLAIM_VM"] != "installed":
+            machines.up()
         yield machines
     finally:
         machines.close()

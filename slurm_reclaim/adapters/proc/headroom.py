@@ -25,7 +25,10 @@ def of_job(pid: int) -> int | None:
             cache = rows(f"{base}/memory.stat", b"total_inactive_file", b"total_active_file")
         elif V2 in directories:
             base = directories[V2]
-            limit, used = _number(f"{base}/memory.max"), f"{base}/memory.current"
+            # At memory.high, which Slurm sets, too, the kernel all but stops who wants more.
+            limits = [_number(f"{base}/{name}") for name in ("memory.max", "memory.high")]
+            limit = min((each for each in limits if each is not None), default=None)
+            used = f"{base}/memory.current"
             cache = rows(f"{base}/memory.stat", b"inactive_file", b"active_file")
         else:
             return None
@@ -43,7 +46,8 @@ def of_node() -> int | None:
 
 
 def _number(path: str) -> int | None:
-    """None for no limit (version 2 says "max", version 1 a number near 2**63)."""
+    """None for no limit (version 2 says "max", version 1 a number near 2**63). Raises OSError,
+    ValueError."""
     text = contents(path).strip()
     number = 1 << 63 if text == b"max" else int(text)
     return None if number >= 1 << 62 else number

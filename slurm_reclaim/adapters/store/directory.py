@@ -36,6 +36,7 @@ from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
     MANIFEST_VERSION,
+    ROOT_REFUSED,
     STORE_MARKER,
     Contents,
     Credentials,
@@ -103,7 +104,11 @@ class DirectoryStore:
             if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
                 raise StoreUnavailable(
                     f"store {self.root} must belong to root with mode 0700",
-                    hint=f"chown root: {self.root}; chmod 0700 {self.root}",
+                    hint=f"chown root: {self.root}; chmod 0700 {self.root}; {ROOT_REFUSED}",
+                )
+            if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+                raise StoreUnavailable(
+                    f"store {self.root}: root of this node may not write to it", hint=ROOT_REFUSED
                 )
             self._marked()
             self._seal.ready()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,9 +56,25 @@ def test_ipv6() -> None:
         assert headroom.refused_ports([f"tcp/[::1]:{port}"]) == [f"port tcp/[::1]:{port} is taken"]
 
 
+TAKER = """
+import os, sys
+place, file = sys.argv[1:]
+with open(place + "/cgroup.procs", "w") as procs:
+    procs.write("0")
+with open(file, "wb") as out:
+    for _ in range(24):
+        out.write(os.urandom(1 << 20))
+    out.flush()
+    os.fsync(out.fileno())
+held = bytearray(b"x") * (24 << 20)
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own memory counts, page cache does not."""
+def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """C12: its own memory counts, page cache does not."""
     base = Path("/sys/fs/cgroup")
     v2 = (base / "cgroup.controllers").exists()
     top = base if v2 else base / "memory"
@@ -64,14 +82,54 @@ def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("no memory controller is mounted")
     job = top / JOB
     job.mkdir(exist_ok=True)
+    mib = 1 << 20
+    words = [sys.executable, "-c", TAKER, str(job), str(tmp_path / "file")]
     try:
-        (job / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(64 << 20))
+        (job / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(96 * mib))
         directories = {"": str(job)} if v2 else {"memory": str(job)}
         monkeypatch.setattr(headroom, "of_process", lambda _: directories)
-        assert headroom.of_job(1) == 64 << 20
+        assert headroom.of_job(1) == 96 * mib
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as taker:
+            assert taker.stdout is not None
+            assert taker.stdout.readline() == b"there\n"
+            left = headroom.of_job(1)
+            taker.communicate()
+        assert left is not None
+        # 24 MiB and an interpreter; with the file it would be 48.
+        assert 52 * mib < left < 72 * mib, left / mib
     finally:
         job.rmdir()
     assert headroom.of_job(1) is None, "a cgroup that is gone counts nothing"
+
+
+# Of a job under Slurm 24.11 on Debian 13 (Linux 6.12): 300 MiB asked for, 64 MiB held.
+JOB_V2 = {
+    "memory.max": "314572800\n",
+    "memory.high": "314572800\n",
+    "memory.current": "72650752\n",
+    "memory.stat": "anon 71290880\nfile 36864\nkernel 1064960\ninactive_anon 0\n"
+    "active_anon 71245824\ninactive_file 20480\nactive_file 16384\nunevictable 0\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "room"),
+    [
+        ({}, 314572800 - 72650752 + 36864),
+        ({"memory.high": "209715200\n"}, 209715200 - 72650752 + 36864),
+        ({"memory.high": "max\n"}, 314572800 - 72650752 + 36864),
+        ({"memory.max": "max\n"}, 314572800 - 72650752 + 36864),
+        ({"memory.max": "max\n", "memory.high": "max\n"}, None),
+        ({"memory.high": "1000\n"}, 0),
+    ],
+)
+def test_what_a_job_may_still_take_in_version_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], room: int | None
+) -> None:
+    for name, text in {**JOB_V2, **changed}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(headroom, "of_process", lambda _: {"": str(tmp_path)})
+    assert headroom.of_job(1) == room
 
 
 def test_the_node_has_memory() -> None:

@@ -13,7 +13,6 @@ from reclaim_lab.errors import LabError
 from reclaim_lab.layers import locked
 from reclaim_lab.places import cache_dir
 from reclaim_lab.shell import say
-
 from reclaim_vm.cluster import Cluster
 from reclaim_vm.machine import Hardware
 

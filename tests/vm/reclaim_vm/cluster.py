@@ -19,7 +19,6 @@ from reclaim_lab.image import USERS
 from reclaim_lab.node_tree import Tree, apply
 from reclaim_lab.places import CHECKOUT
 from reclaim_lab.shell import say
-
 from reclaim_vm import files, image, network
 from reclaim_vm.machine import Hardware, Machine, make_key
 from reclaim_vm.places import NODES, Places

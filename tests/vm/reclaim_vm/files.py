@@ -1,4 +1,4 @@
-"""Configuration of the machines: the lab's, with what systemd, cgroup v2 and a file server change."""
+"""Configuration of the machines: the lab's, and what systemd, cgroup v2 and NFS change of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 
 from reclaim_lab import install, slurm_files, ssh
 from reclaim_lab.node_tree import File
-
 from reclaim_vm.places import NODES, hosts
 
 COMPUTE = [name for name in NODES if name != "ctl"]
@@ -37,10 +36,16 @@ ConstrainDevices=yes
 """
 
 
+# Where QEMU computes every instruction a start takes a minute or more, and an answer seconds.
+SLOW = "[Service]\nTimeoutStartSec=600s\n"
+
+
 def slurm_conf(cluster: str) -> str:
     text = slurm_files.slurm_conf(cluster, len(COMPUTE), 0)
     # Debian's units give slurmd and slurmctld a run directory each.
-    return re.sub(r"(?m)^Slurm(ctld|d)PidFile=.*\n", "", text).replace("tests/cluster/lab", "tests/vm/vm")
+    return re.sub(r"(?m)^Slurm(ctld|d)PidFile=.*\n", "", text).replace(
+        "tests/cluster/lab", "tests/vm/vm"
+    )
 
 
 def all_files(cluster: str, munge_key: bytes, store_keys: bytes) -> dict[str, File]:
@@ -55,6 +60,7 @@ def all_files(cluster: str, munge_key: bytes, store_keys: bytes) -> dict[str, Fi
         "etc/slurm/cgroup.conf": text(CGROUP_CONF),
         "etc/slurm/slurmdbd.conf": text(slurm_files.slurmdbd_conf(), 0o600),
         "etc/slurm/plugstack.conf": text("include /etc/slurm/plugstack.conf.d/*.conf\n"),
+        "etc/slurm/plugstack.conf.d/slurm-reclaim.conf": text("optional reclaim.so timeout=60\n"),
         "etc/slurm-reclaim/conf.d/lab.toml": text(install.SETTINGS),
         "etc/ssh/sshd_config.d/lab.conf": text(ssh.SERVER),
         "etc/ssh/ssh_config.d/lab.conf": text(ssh.CLIENT),
@@ -64,6 +70,8 @@ def all_files(cluster: str, munge_key: bytes, store_keys: bytes) -> dict[str, Fi
         "etc/exports": text(EXPORTS),
         "etc/nfs.conf.d/vm.conf": text(NFS_CONF),
         "etc/fstab": text(FSTAB),
+        "etc/systemd/system/reclaimd.service.d/slow.conf": text(SLOW),
+        "etc/systemd/system/reclaim-agent.service.d/slow.conf": text(SLOW),
     }
 
 

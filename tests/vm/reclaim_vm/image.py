@@ -19,10 +19,11 @@ KERNELS = {"trixie": "6.12", "bookworm": "6.1"}
 """Debian's own, by the release that it comes from; the first is the usual one."""
 
 # libnl of testing came with CRIU, and its parts go together.
-PACKAGES = """
+_PACKAGE_LINES = """
 systemd-sysv dbus udev kmod initramfs-tools nfs-kernel-server nfs-common libnl-genl-3-200/testing
 e2fsprogs zstd
-""".split()
+"""
+PACKAGES = _PACKAGE_LINES.split()
 
 # Daemons are switched on when a machine knows its role and has its configuration.
 SCRIPT = """

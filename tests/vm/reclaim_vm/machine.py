@@ -18,7 +18,6 @@ from reclaim_lab.build_root import PATH
 from reclaim_lab.errors import LabError
 from reclaim_lab.process import Process
 from reclaim_lab.shell import run, tail
-
 from reclaim_vm import network
 from reclaim_vm.image import Image
 from reclaim_vm.places import Places, address, host_number
@@ -212,7 +211,9 @@ def accelerator() -> str:
     """KVM on a processor that has it; else everything is computed, some ten times slower. A
     /dev/kvm alone is not enough: one without (pvm) runs only kernels that were made for it."""
     flags = Path("/proc/cpuinfo").read_text()
-    if os.access("/dev/kvm", os.R_OK | os.W_OK) and re.search(r"^flags.*\b(vmx|svm)\b", flags, re.M):
+    if os.access("/dev/kvm", os.R_OK | os.W_OK) and re.search(
+        r"^flags.*\b(vmx|svm)\b", flags, re.M
+    ):
         return "kvm"
     return "tcg,thread=multi,tb-size=512"
 

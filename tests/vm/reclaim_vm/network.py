@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from reclaim_lab.shell import run
-
 from reclaim_vm.places import GATE, Places, address
 
 NETNS_DIR = Path("/run/netns")

@@ -1,0 +1,62 @@
+"""Clocks that are set by hours, of a node, of the controller and of all: nothing comes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.conftest import Lab
+from tests.cluster.policy import policy
+from tests.cluster.sessions import Counter
+
+Start = Callable[..., Counter]
+HOURS = 3
+# Long enough that nothing is idle, told or over within the test but by a clock that was set.
+SLOW = {"mode": "prod", "window": "30m", "grace": "30m"}
+LOOK = 40.0
+
+
+def step(lab: Lab, hours: int, *nodes: str) -> None:
+    for node in nodes:
+        lab.exec(node, "date", "-s", f"{hours:+d} hours")
+
+
+@pytest.fixture(scope="module")
+def slow(lab: Lab) -> Iterator[None]:
+    with policy(lab, **SLOW):
+        yield
+
+
+@pytest.fixture
+def clocks(lab: Lab) -> Iterator[None]:
+    """Right again afterwards, and Slurm well."""
+    yield
+    for node in ("ctl", "n1", "n2"):
+        lab.exec(node, "date", "-s", f"@{time.time():.3f}")
+    words = ["sinfo", "-hn", "n1", "-p", "main", "-o", "%T"]
+    lab.wait("n1 well", lambda: lab.out("ctl", *words) in ("idle", "mixed"))
+
+
+@pytest.mark.parametrize("hours", [HOURS, -HOURS], ids=["forwards", "backwards"])
+@pytest.mark.parametrize(
+    "nodes", [("n1",), ("ctl",), ("ctl", "n1", "n2")], ids=["node", "ctl", "all"]
+)
+def test_nothing_comes_of_it(
+    lab: Lab, slow: None, counter: Start, clocks: None, nodes: tuple[str, ...], hours: int
+) -> None:
+    """MUNGE refuses what is five minutes off, so that one clock alone silences its host (S8)."""
+    job, held = counter("-w", "n1"), counter("-w", "n1")
+    held.reclaim("hibernate")
+    before = job.counts_on()
+    step(lab, hours, *nodes)
+    # That nothing happens can't be waited for: some rounds of the loops.
+    time.sleep(LOOK)
+    assert job.counts_on().pid == before.pid
+    step(lab, -hours, *nodes)
+    job.wait_for_session("ACTIVE")
+    held.wait_for_session("HIBERNATED")
+    assert {event["kind"] for event in job.events()} <= {"adopted", "agent-silent", "agent-back"}
+    held.reclaim("restore")
+    assert held.counts_on().count
