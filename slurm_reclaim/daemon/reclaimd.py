@@ -226,8 +226,6 @@ def main(path: str) -> None:
         logging.basicConfig(
             level=config.logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
         )
-        # It tells of every round, and warns of each that still waits for a silent Slurm.
-        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         asyncio.run(_serve(path, config))
     except ReclaimError as error:
         print(f"reclaimd: {error}", file=sys.stderr)

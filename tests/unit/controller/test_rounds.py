@@ -67,25 +67,3 @@ async def test_the_first_may_come_later() -> None:
     await soon.again()
     await rounds.stop()
     assert late.times == 0
-
-
-async def test_where_the_clock_was_put_back_nothing_waits_for_the_old_time() -> None:
-    wall = 7200.0
-    rounds, work = Rounds(lambda: wall, lambda: 0.0), Work()
-    rounds.begin(work, lambda: 0.001, first=3600.0)
-    wall -= 3600.0
-    rounds.keep_step()
-    await work.again()
-    await rounds.stop()
-
-
-async def test_where_the_clock_was_put_forward_what_is_to_come_is_put_off() -> None:
-    wall = 0.0
-    rounds, late, soon = Rounds(lambda: wall, lambda: 0.0), Work(), Work()
-    rounds.begin(late, lambda: 0.001, first=1.0)
-    wall += 3600.0
-    rounds.keep_step()
-    rounds.begin(soon, lambda: 0.001, first=1.001)
-    await soon.again()
-    await rounds.stop()
-    assert late.times == 0
