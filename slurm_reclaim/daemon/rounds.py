@@ -1,5 +1,5 @@
-"""What is done again and again: APScheduler's intervals, which go by the wall clock, kept in step
-with it. A clock that is put back an hour must not stop them for an hour."""
+"""What is done again and again: APScheduler's intervals. They go by the wall clock; one that is put
+back an hour must not stop them for an hour."""
 
 from __future__ import annotations
 
@@ -15,27 +15,21 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 # It tells of every beginning and end otherwise.
 logging.getLogger("apscheduler").setLevel(logging.WARNING)
-LOOK = 1.0  # seconds between two looks whether the clock was set
-STEP = 0.5  # seconds; less is a clock that is disciplined
+LOOK = 1.0  # seconds between two looks whether the clock was put back
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
     pause: Callable[[], float]
+    first: float
     job: Job
 
 
 class Rounds:
-    """Several of them, until `stop`, in the loop that runs when it is made. `wall` and `monotonic`
-    in seconds."""
+    """Until `stop`, in the loop that runs when they are made. `wall`: Unix seconds."""
 
-    def __init__(
-        self,
-        wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._wall, self._monotonic = wall, monotonic
-        self._ahead = wall() - monotonic()
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
         self._rounds: list[_Round] = []
         # Work that takes longer is begun again at the next time that has not passed.
         once = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
@@ -53,9 +47,9 @@ class Rounds:
             await work()
 
         job = self._scheduler.add_job(
-            one, "interval", seconds=pause(), next_run_time=_now() + timedelta(seconds=first)
+            one, "interval", seconds=pause(), next_run_time=self._now() + timedelta(seconds=first)
         )
-        self._rounds.append(_Round(pause, job))
+        self._rounds.append(_Round(pause, first, job))
 
     def changed(self) -> None:
         """Pauses may be other ones now, counted from now."""
@@ -70,19 +64,17 @@ class Rounds:
             self.keep_step()
 
     def keep_step(self) -> None:
-        """Where the clock was set, what is to come is put off or brought forward with it."""
-        ahead = self._wall() - self._monotonic()
-        step, self._ahead = ahead - self._ahead, ahead
-        if abs(step) < STEP:
-            return
+        """What is further off than its pause is so because the clock was put back: it is due. Where
+        the clock is put forward APScheduler does at once what it has missed."""
+        now = self._now()
         for each in self._rounds:
-            each.job.modify(next_run_time=each.job.next_run_time + timedelta(seconds=step))
+            if each.job.next_run_time > now + timedelta(seconds=max(each.pause(), each.first)):
+                each.job.modify(next_run_time=now)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall(), timezone.utc)
 
     async def stop(self) -> None:
         self._following.cancel()
         self._scheduler.shutdown(wait=False)
         await asyncio.gather(self._following, return_exceptions=True)
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

@@ -133,4 +133,5 @@ def _points(kind: str, rig: Rig, request: pytest.FixtureRequest) -> Iterator[Poi
     else:
         found = request.getfixturevalue("counts")
         yield from around(found, world.EVENTS, 4)
+        yield from around(found, [world.AT_STORE], 4, "criu")
     yield from every(found, SEED)

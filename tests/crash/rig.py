@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ per_session = {per_session}
 """
 
 
+OF_SLURM = "Duplicate jobid"
 ON_CTL, ON_NODES = ("reclaimd", "reclaim", "asker"), ("reclaim-agent", "criu")
 
 
@@ -190,8 +192,22 @@ class Rig:
 
     # -- systemd's part -----------------------------------------------------------------------
 
+    def _resume(self) -> None:
+        """A slurmctld that has forgotten a start makes another one while slurmd still ends the
+        first, and drains the node for it: Slurm's own, with any job, and a job of ours that waits
+        for its restore would wait for an administrator."""
+        for line in self.sh("ctl", "sinfo -h -R -o '%N|%E'", check=False).splitlines():
+            node, _, why = line.partition("|")
+            if OF_SLURM in why:
+                self.sh("ctl", f"scontrol update NodeName={node} State=RESUME", check=False)
+
     def _keep_up(self) -> None:
+        looks = 0
         while not self._stopping.wait(0.1):
+            looks += 1
+            if looks % 40 == 0:
+                with suppress(LabError, OSError, subprocess.SubprocessError):
+                    self._resume()
             for name, daemon in self.should_run():
                 if (name, daemon) in self._away:
                     continue

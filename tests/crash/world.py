@@ -6,17 +6,15 @@ import time
 from collections.abc import Callable
 
 from tests.crash import clocks, slurm_events, upgrade
-from tests.crash.rig import LabError, Rig
+from tests.crash.rig import OF_SLURM, LabError, Rig
 from tests.crash.session import Ticker, Violation
 
 Event = Callable[[Rig, Ticker], str]
 """Gives "ended" where it ends the session by itself, else ""."""
 
 
-# A slurmctld that has forgotten a start makes another one while slurmd still ends the first, and
-# drains the node for it. No job of ours is needed for that.
-OF_SLURM = "Duplicate jobid"
 TIME_LIMIT = "the time limit is reached"
+AT_STORE = "kill -9 of the program at the store"
 
 
 def check_node(rig: Rig, node: str, patience: float = 60.0) -> None:
@@ -79,6 +77,13 @@ def _kill_agent(rig: Rig, ticker: Ticker) -> str:
     return ""
 
 
+def _kill_at_store(rig: Rig, ticker: Ticker) -> str:
+    """What takes CRIU's images in, or gives them out: it finds its pipes broken, and lets go."""
+    pattern = "adapters[.]store[.](capture|serve) import"
+    rig.sh(ticker.node, f"pkill -9 -f '{pattern}'", check=False)
+    return ""
+
+
 def _hold(rig: Rig, ticker: Ticker) -> str:
     """Longer than an object store may take (store.remote_timeout of the lab)."""
     time.sleep(25)
@@ -130,6 +135,7 @@ EVENTS: dict[str, Event] = {
     "reclaimd and reclaim-agent upgraded": _upgrade_all,
     "reclaim-agent killed": _kill_agent,
     "held for 25 s": _hold,
+    AT_STORE: _kill_at_store,
     "cable pulled for 4 s": _cable(4),
     "cable pulled for 15 s": _cable(15),
     "power failure of the node": _power,

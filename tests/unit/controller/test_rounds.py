@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -70,22 +71,31 @@ async def test_the_first_may_come_later() -> None:
 
 
 async def test_where_the_clock_was_put_back_nothing_waits_for_the_old_time() -> None:
-    wall = 7200.0
-    rounds, work = Rounds(lambda: wall, lambda: 0.0), Work()
-    rounds.begin(work, lambda: 0.001, first=3600.0)
-    wall -= 3600.0
+    ahead = 3600.0
+    rounds, work = Rounds(lambda: time.time() + ahead), Work()
+    rounds.begin(work, lambda: 0.001)  # an hour from now by the clock of APScheduler
+    ahead = 0.0
     rounds.keep_step()
     await work.again()
     await rounds.stop()
 
 
-async def test_where_the_clock_was_put_forward_what_is_to_come_is_put_off() -> None:
-    wall = 0.0
-    rounds, late, soon = Rounds(lambda: wall, lambda: 0.0), Work(), Work()
-    rounds.begin(late, lambda: 0.001, first=1.0)
-    wall += 3600.0
+async def test_where_the_clock_was_put_forward_nothing_is_put_off() -> None:
+    ahead = 0.0
+    rounds, work = Rounds(lambda: time.time() + ahead), Work()
+    rounds.begin(work, lambda: 0.001)
+    await work.again()
+    ahead = 3600.0
     rounds.keep_step()
-    rounds.begin(soon, lambda: 0.001, first=1.001)
+    await work.again()
+    await rounds.stop()
+
+
+async def test_what_is_not_due_is_not_hurried() -> None:
+    rounds, late, soon = Rounds(), Work(), Work()
+    rounds.begin(late, lambda: 0.001, first=3600.0)
+    rounds.begin(soon, lambda: 0.001)
+    rounds.keep_step()
     await soon.again()
     await rounds.stop()
     assert late.times == 0
