@@ -73,7 +73,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """C12: its own memory counts, page cache does not."""
     base = Path("/sys/fs/cgroup")
     v2 = (base / "cgroup.controllers").exists()
@@ -83,7 +83,9 @@ def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     job = top / JOB
     job.mkdir(exist_ok=True)
     mib = 1 << 20
-    words = [sys.executable, "-c", TAKER, str(job), str(tmp_path / "file")]
+    # On a disk: a file in memory is no page cache, and that is where other tests' files may lie.
+    file = Path("/var/tmp") / f"{JOB}-{os.getpid()}"
+    words = [sys.executable, "-c", TAKER, str(job), str(file)]
     try:
         (job / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(96 * mib))
         directories = {"": str(job)} if v2 else {"memory": str(job)}
@@ -99,6 +101,7 @@ def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         assert 52 * mib < left < 72 * mib, left / mib
     finally:
         job.rmdir()
+        file.unlink(missing_ok=True)
     assert headroom.of_job(1) is None, "a cgroup that is gone counts nothing"
 
 
