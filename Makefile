@@ -56,11 +56,12 @@ unit: venv
 	$(BIN)/pytest tests/unit --numprocesses logical --maxprocesses 4
 
 # Each part that touches the world, on real processes, terminals, servers and files; some as root.
-# A compiler is for the simulated GPU library. The plugin's need time: `make spank`.
+# A compiler is for the simulated GPU library. Most of it is waiting: four at once also on two cores,
+# each with neighbours that share what they start. The plugin's need time: `make spank`.
 parts: venv
 	@.ci/prepare gcc
-	$(BIN)/pytest tests/parts --ignore tests/parts/spank $(AGAIN) --numprocesses logical \
-	    --maxprocesses 4 --durations 25
+	$(BIN)/pytest tests/parts --ignore tests/parts/spank $(AGAIN) --numprocesses 4 \
+	    --dist worksteal --durations 25
 
 spank: venv
 	@.ci/prepare gcc slurm-dev ps

@@ -200,6 +200,8 @@ def _container(settings: Settings) -> Check:
     value = settings.get("JobContainerType") or settings.get("NamespaceType", "")
     if value in ("", "job_container/none", "namespace/none"):
         return _FAMILY.ok("JobContainerType", "none")
+    if value == "job_container/tmpfs":
+        return _FAMILY.ok("JobContainerType", f"{value}: each job's /tmp is saved with its session")
     return _FAMILY.warning(
         "JobContainerType",
         value,

@@ -19,6 +19,10 @@ from slurm_reclaim.model.checkpoint import ROOT_REFUSED, STORE_MARKER
 
 _FAMILY = Family("store")
 _VOLATILE = {"tmpfs", "ramfs", "overlay"}
+_ROOT_MAY = (
+    "root must be able to write, rename and fsync there (on NFS: no_root_squash for the compute "
+    "nodes)"
+)
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs"}
 
 
@@ -109,8 +113,15 @@ def _refused(host: Host, store: Store) -> Check | None:
 
 def _marked(host: Host, store: Store) -> Check:
     marker = f"{store.path}/{STORE_MARKER}"
-    if host.place(marker).exists():
+    try:
+        os.stat(host.place(marker))
         return _FAMILY.ok("store marked", f"{STORE_MARKER} is there")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        return _FAMILY.failed(
+            "store marked", f"can't look into {store.path}: {error.strerror}", _ROOT_MAY
+        )
     return _FAMILY.failed(
         "store marked",
         f"there is no {STORE_MARKER} in {store.path}",
@@ -177,15 +188,17 @@ def _durable(folder: Path) -> Check:
         return _FAMILY.failed(
             name,
             f"can't be written durably: {error.strerror}",
-            "root must be able to write, rename and fsync there (on NFS: no_root_squash for the "
-            "compute nodes)",
+            _ROOT_MAY,
         )
     spent = time.monotonic() - start
     return _FAMILY.ok(name, f"write, fsync and rename took {spent * 1000:.0f} ms")
 
 
 def _room(folder: Path, least: int) -> Check:
-    room = os.statvfs(folder)
+    try:
+        room = os.statvfs(folder)
+    except OSError as error:
+        return _FAMILY.failed("store room", f"is not told: {error.strerror}", _ROOT_MAY)
     free = room.f_bavail * room.f_frsize
     if room.f_files and not room.f_favail:
         return _FAMILY.failed("store room", "no free inodes", "expire or move checkpoints")

@@ -206,7 +206,14 @@ class Agent:
             path.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, str]) -> None:
-        if managed_by(self._config(), message)[0]:
+        if message.get("waits") == "1":
+            self._sessions.note(
+                "start-waits",
+                f"the job waits for its restore: {message.get('problem', 'unknown problem')}",
+                lines.number(message, "job", 0),
+                lines.number(message, "uid", -1),
+            )
+        elif managed_by(self._config(), message)[0]:
             self._sessions.started_unmanaged(
                 message.get("problem", "unknown problem"),
                 lines.number(message, "job", 0),

@@ -4,6 +4,7 @@ with it. A clock that is put back an hour must not stop them for an hour."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from datetime import datetime, timedelta, timezone
 from apscheduler.job import Job
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+# It tells of every beginning and end otherwise.
+logging.getLogger("apscheduler").setLevel(logging.WARNING)
 LOOK = 1.0  # seconds between two looks whether the clock was set
 STEP = 0.5  # seconds; less is a clock that is disciplined
 

@@ -14,6 +14,9 @@ from slurm_reclaim.stages.mishap import NOT_RESTORED, bad_nodes, hold_again
 from slurm_reclaim.stages.requeue import in_place
 from slurm_reclaim.stages.start import restore_ordered
 
+# Slurm's own words for a job that a node could not start, which it then holds by itself.
+_NOT_LAUNCHED = ("launch failed", "launch failure")
+
 
 async def step(desk: Desk, session: Session) -> None:
     told = _told(desk, session)
@@ -103,8 +106,12 @@ def _requeued(desk: Desk, session: Session, job: Job) -> None:
             fence=session.node,
         )
         return
-    ours = session.reason.startswith(NOT_RESTORED)
-    reason = session.reason if ours else f"{session.node} held the job again by itself"
+    if session.reason.startswith(NOT_RESTORED):
+        reason = session.reason
+    elif job.reason.startswith(_NOT_LAUNCHED):
+        reason = f"{NOT_RESTORED} {session.node}: {job.reason} (see slurmd's log there)"
+    else:
+        reason = f"{session.node} held the job again by itself"
     desk.apply(
         session.id,
         Fact.RESTORE_FAILED,

@@ -61,13 +61,13 @@ static void prepare(spank_t spank, const struct arguments *arguments, struct mes
 	}
 	if (ask_agent(arguments, facts, &plan, &fault) != 0) {
 		guess_plan(arguments, &plan, &fault);
-		leave_note(arguments, plan.job, facts, fault.text);
+		leave_note(arguments, &plan, facts, fault.text);
 	}
 	if (plan.mode == MODE_IGNORE)
 		return;
 	if (open_session(arguments, &plan, &fault) != 0) {
 		if (!plan.guessed)
-			leave_note(arguments, plan.job, facts, fault.text);
+			leave_note(arguments, &plan, facts, fault.text);
 		if (plan.mode == MODE_FRESH) {
 			plan.mode = MODE_IGNORE;
 			return;

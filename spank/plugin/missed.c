@@ -41,17 +41,19 @@ static int notes_directory(const char *run)
 	return dir;
 }
 
-void leave_note(const struct arguments *arguments, uint32_t job, struct message *facts,
+void leave_note(const struct arguments *arguments, const struct plan *plan, struct message *facts,
 		const char *problem)
 {
 	static char text[MESSAGE_BYTES];
 	char name[32], hidden[40];
+	uint32_t job = plan->job;
 	int dir = notes_directory(arguments->run);
 	int fd = -1;
 	long length;
 
 	slurm_info("reclaim: job %u: %s", job, problem);
 	message_add(facts, "problem", problem);
+	message_add(facts, "waits", plan->mode == MODE_RESTORE ? "1" : "0");
 	length = message_encode(facts, text, sizeof(text));
 	snprintf(name, sizeof(name), "%u", job);
 	snprintf(hidden, sizeof(hidden), ".%u", job);

@@ -59,7 +59,7 @@ struct fallback;
 int image_exists(const struct fallback *fallback, const struct plan *plan, struct fault *fault);
 
 /* missed.c: the note for the agent. */
-void leave_note(const struct arguments *arguments, uint32_t job, struct message *facts,
+void leave_note(const struct arguments *arguments, const struct plan *plan, struct message *facts,
 		const char *problem);
 
 /* session.c: namespaces around reclaim-init, which this process then joins. On failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import threading
 import time
@@ -240,7 +241,8 @@ def gpu_lab() -> Iterator[Lab]:
 LONGEST = (
     "test_gpu_session", "test_failures", "test_jupyter", "test_idle", "spank/test_signals",
     "test_main_job", "test_retention", "test_fit", "test_remote", "spank/test_start",
-    "test_forgery", "test_crash", "test_hibernate", "spank/test_missing", "test_notices",
+    "test_forgery", "test_crash", "test_hibernate", "test_field_cases",
+    "test_slurm_settings", "test_nodes_differ", "spank/test_missing", "test_notices",
 )  # fmt: skip
 
 
@@ -299,6 +301,39 @@ def counter(lab: Lab) -> Iterator[Callable[..., object]]:
     def start(*options: str, **more: object) -> Counter:
         started.append(Counter.start(lab, *options, **more))  # type: ignore[arg-type]
         return started[-1]
+
+    yield start
+    for one in started:
+        one.cancel()
+
+
+@pytest.fixture
+def opener(lab: Lab) -> Iterator[Callable[..., object]]:
+    """Start sessions with things open (inside/opener.py)."""
+    from tests.cluster.notebook import put
+    from tests.cluster.sessions import Counter  # which needs Lab
+
+    put(lab, "opener.py")
+    started: list[Counter] = []
+
+    def start(
+        *things: str,
+        options: tuple[str, ...] = (),
+        user: str = "alice",
+        program: str = "python3",
+    ) -> Counter:
+        words = " ".join(shlex.quote(thing) for thing in things)
+        script = (
+            f"#!/bin/bash\n{program} /shared/inside/opener.py $HOME/count-$SLURM_JOB_ID {words}\n"
+        )
+        place = ["--output", "%j.out", "-D", f"/shared/home/{user}"]
+        job = lab.sbatch(script, "--reclaim=on", *place, *options, user=user)
+        counter = Counter(lab, job, user)
+        started.append(counter)
+        counter.wait_for("RUNNING")
+        lab.wait("the first count", lambda: counter.seen(check=False))
+        counter.wait_for_session("ACTIVE")
+        return counter
 
     yield start
     for one in started:

@@ -7,37 +7,11 @@ import time
 
 import pytest
 
-from tests.cluster.notebook import put
 from tests.cluster.sessions import Counter, only, processes
 
 pytestmark = pytest.mark.cluster
 HOME = "/shared/home/alice"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-
-
-@pytest.fixture
-def opener(lab):
-    """Start sessions with things open (inside/opener.py)."""
-    put(lab, "opener.py")
-    started: list[Counter] = []
-
-    def start(*things: str, options: tuple[str, ...] = (), user: str = "alice") -> Counter:
-        words = " ".join(shlex.quote(thing) for thing in things)
-        script = (
-            f"#!/bin/bash\npython3 /shared/inside/opener.py $HOME/count-$SLURM_JOB_ID {words}\n"
-        )
-        place = ["--output", "%j.out", "-D", f"/shared/home/{user}"]
-        job = lab.sbatch(script, "--reclaim=on", *place, *options, user=user)
-        counter = Counter(lab, job, user)
-        started.append(counter)
-        counter.wait_for("RUNNING")
-        lab.wait("the first count", lambda: counter.seen(check=False))
-        counter.wait_for_session("ACTIVE")
-        return counter
-
-    yield start
-    for one in started:
-        one.cancel()
 
 
 def alice(lab, command: str) -> str:

@@ -12,6 +12,7 @@ from tests.crash import expiry, points, remote, world
 from tests.crash.lane import Tried
 from tests.crash.matrix import Matrix, count_calls
 from tests.crash.rig import PLACE, Rig
+from tests.crash.session import USER
 
 
 def main() -> int:
@@ -21,6 +22,8 @@ def main() -> int:
     stack = ExitStack()
     try:
         rig.install()
+        # What a run that was ended by force has left.
+        rig.sh("ctl", f"scancel -u {USER}", check=False)
         if options.remote:
             stack.enter_context(remote.in_use(rig, PLACE, options.remote))
         matrix = Matrix(rig, _tell, options.minutes)
@@ -52,6 +55,8 @@ def _choose(options: argparse.Namespace, matrix: Matrix) -> list[points.Point]:
         found += _expiries(matrix, options)
     if options.only:
         found = [p for p in found if all(word in str(p) for word in options.only)]
+    if options.any:
+        found = [p for p in found if any(word in str(p) for word in options.any)]
     return points.sample(found, options.seed)[: options.points or None]
 
 
@@ -77,6 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="begin none after so long")
     parser.add_argument("--seed", type=int, default=0, help="which points, and their order")
     parser.add_argument("--only", nargs="*", default=[], help="points whose line has these words")
+    parser.add_argument("--any", nargs="*", default=[], help="... that has one of these")
     parser.add_argument("--gpu", action="store_true", help="sessions with a (simulated) GPU")
     parser.add_argument("--each", type=int, default=4, help="points of each event of the world")
     parser.add_argument("--no-expiry", action="store_true", help="no deletions")

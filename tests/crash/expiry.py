@@ -131,9 +131,11 @@ class ExpiryLane(Lane):
             time.sleep(0.02)
         if hit and fault.action is Action.STOP:
             self._happen(point, hit)
-            self._let_go(hit, controls[hit])
-        for control in controls.values():
+        for host, control in controls.items():
             control.disarm()
+            if control.hits and fault.action is Action.STOP:
+                # Also an agent that had nothing to do with it, and has come as far.
+                self._let_go(host, control)
 
     def _happen(self, point: Point, host: str) -> None:
         if not point.event:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.crash import clocks, remote, world
@@ -15,6 +15,7 @@ from tests.crash.session import RESTING, Ticker, Violation
 BEFORE = {"hibernate": "ACTIVE", "restore": "HIBERNATED"}
 AFTER = {"hibernate": "HIBERNATED", "restore": "ACTIVE"}
 STOPPED = 2.0  # seconds for which a stopped program stands still
+HEARD_OF = 15.0  # seconds in which an agent is heard of again
 MENDED = 6.0  # seconds after which a fault that lasts is over
 
 
@@ -151,11 +152,22 @@ class Lane:
         try:
             by_command = point.program == "reclaim"
             ask = self.ticker.command if by_command else self.ticker.request
-            refused = ask(point.verb)
+            refused = self._ask(point, control, ask)
             self._act(point, control, tried, refused)
         finally:
             tried.call = control.call(point.number)[1:] if control.hits else ""
             control.disarm()
+
+    def _ask(self, point: Point, control: Control, ask: Callable[[str], str]) -> str:
+        """Again where it is refused for what came before: an agent that has just died."""
+        deadline = time.monotonic() + HEARD_OF
+        while True:
+            refused = ask(point.verb)
+            if not refused or point.program == "reclaim" or control.hits:
+                return refused
+            if time.monotonic() > deadline or self.ticker.state() != BEFORE[point.verb]:
+                return refused
+            time.sleep(0.5)
 
     def _act(self, point: Point, control: Control, tried: Tried, refused: str) -> None:
         """Until it has come to rest, or for as long as a fault lasts."""

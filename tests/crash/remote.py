@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tests.cluster import object_store
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PORT = 5556
 # Nothing is on its way, and the controller knows it.
-IN_STORE = {"copy"}
+IN_STORE = {"copy", "manifest"}
 
 
 @contextmanager
@@ -24,20 +24,25 @@ def in_use(rig: Rig, place: str, upload: str) -> Iterator[None]:
     """`place`: where the harness's files are on the nodes; `upload`: before or after the commit."""
     lab = Lab(rig.name)
     rig.control("s3", "ctl").disarm()
-    with object_store.object_store(lab, tuple(rig.nodes), PORT) as store:
+    with ExitStack() as stack:
+        rig.all_away(True)
+        stack.callback(rig.all_away, False)
+        store = stack.enter_context(object_store.object_store(lab, tuple(rig.nodes), PORT))
         start = (
             f"cd {place}; setsid python3 s3_faults.py {PORT} http://ctl:5555 {place}/s3-ctl "
             ">/var/log/s3-faults.log 2>&1 </dev/null & echo $!"
         )
         pid = rig.sh("ctl", start)
+        stack.callback(rig.sh, "ctl", f"kill -9 {pid}", check=False)
+        lab.wait("what stands before the S3 server", lambda: store.answers(PORT))
+        object_store.configure(lab, upload, tuple(rig.nodes))
+        rig.all_away(False)
+        rig.remote = upload
         try:
-            lab.wait("what stands before the S3 server", lambda: store.answers(PORT))
-            object_store.configure(lab, upload, tuple(rig.nodes))
-            rig.remote = upload
             yield
         finally:
             rig.remote = ""
-            rig.sh("ctl", f"kill -9 {pid}", check=False)
+            rig.all_away(True)
 
 
 def see_uploaded(rig: Rig, node: str, job: int, patience: float = 90.0) -> bool:

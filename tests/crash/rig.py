@@ -110,6 +110,7 @@ class Rig:
         unit = f"/etc/systemd/system/{daemon}.service"
         script = f"""set -eu
         grep -q LD_PRELOAD {unit} || sed -i 's|^\\[Service\\]$|&\\n{line}|' {unit}
+        rm -f {RETENTION_DROP_IN}
         mkdir -p /opt/crash
         printf '#!/bin/sh\\n{preload} FAULTS={PLACE}/criu-{name} exec /usr/sbin/criu "$@"\\n' \\
             >/opt/crash/criu
@@ -119,7 +120,8 @@ class Rig:
         self.sh(name, script)
         upgrade.prepare(self, name)
         node = self.node(name)
-        daemons.stop(node, daemons.by_name(daemon))
+        # One that a run before has left may be stopped.
+        daemons.stop(node, daemons.by_name(daemon), signal.SIGKILL)
         daemons.start(node, daemons.by_name(daemon))
 
     def uninstall(self) -> None:
@@ -190,7 +192,7 @@ class Rig:
 
     def _keep_up(self) -> None:
         while not self._stopping.wait(0.1):
-            for name, daemon in self._should_run():
+            for name, daemon in self.should_run():
                 if (name, daemon) in self._away:
                     continue
                 try:
@@ -200,12 +202,17 @@ class Rig:
                 except (LabError, OSError):
                     continue  # next time
 
-    def _should_run(self) -> list[tuple[str, str]]:
+    def should_run(self) -> list[tuple[str, str]]:
         return [("ctl", "reclaimd"), *((name, "reclaim-agent") for name in self.nodes)]
 
     def away(self, name: str, daemon: str, away: bool) -> None:
         """Whether the daemon is left alone while it is down."""
         (self._away.add if away else self._away.discard)((name, daemon))
+
+    def all_away(self, away: bool) -> None:
+        """Whether somebody else starts and stops the daemons."""
+        for name, daemon in self.should_run():
+            self.away(name, daemon, away)
 
     def stop(self, name: str, daemon: str, how: int = 9) -> None:
         """It stays away until `start`."""

@@ -36,11 +36,11 @@ class Ticker:
     def start(self) -> None:
         ticker = "gpu_ticker.py" if self.rig.gpu else "ticker.py"
         script = f"#!/bin/sh\npython3 {PLACE}/{ticker} $HOME/ticks-$SLURM_JOB_ID\n"
-        (self.rig.place / "job.sh").write_text(script)
+        (self.rig.place / f"job-{self.node}.sh").write_text(script)
         said = self.rig.sh(
             "ctl",
             f"sbatch --parsable --reclaim=on --mem=300 -p of-{self.node} -D /shared/home/{USER}"
-            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job.sh",
+            f" -o %j.out {'--gres=gpu:1' if self.rig.gpu else ''} {PLACE}/job-{self.node}.sh",
             user=USER,
         )
         self.job, self.pid = int(said.split(";")[0]), 0
@@ -188,8 +188,10 @@ class Ticker:
 
     def agreed(self, state: str, patience: float = 40.0) -> str:
         """The state at which controller and Slurm mean the same. A job that waits and is not held
-        was released by somebody, and is restored when it starts."""
-        wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": ("SPECIAL_EXIT", "PENDING")}
+        was released by somebody, and is restored when it starts. One whose nodes have failed too
+        often (max_batch_requeue) is held by Slurm itself."""
+        held = ("SPECIAL_EXIT", "PENDING", "REQUEUE_HOLD")
+        wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": held}
         deadline = time.monotonic() + patience
         while True:
             said = self.slurm()

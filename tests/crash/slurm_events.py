@@ -49,6 +49,7 @@ def preempted(rig: Rig, ticker: Ticker) -> str:
         user="bob",
     )
     _until_it_runs_no_more(rig, ticker, PREEMPTED)
+    preemptor_ends(rig, ticker.node)
     return ""
 
 
@@ -59,6 +60,7 @@ def _until_it_runs_no_more(rig: Rig, ticker: Ticker, patience: float) -> None:
 
 
 def preemptor_ends(rig: Rig, node: str) -> None:
+    """So that the node is free for the restore."""
     rig.sh("ctl", f"scancel -n preemptor-{node}", check=False)
 
 

@@ -169,8 +169,6 @@ def put_right(rig: Rig, ticker: Ticker, event: str) -> None:
     """What an event has left behind and the next point must not find."""
     if event in clocks.STEPS:
         clocks.right_again(rig, ticker.node, clocks.STEPS[event][0])
-    elif event == "preempted":
-        slurm_events.preemptor_ends(rig, ticker.node)
     elif event == TIME_LIMIT:
         slurm_events.limit_lifted(rig, ticker)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import stat
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,14 +84,18 @@ class Fitting:
             )
         )
         found += self._for_gpus(on_gpus)
-        by_path = {o.path: o for o in there if opened.regular(o.facts) and not o.deleted}
+        by_path = {o.path: o for o in there if opened.has_a_path(o)}
         wanted = [Wanted(path, o.uses) for path, o in by_path.items()]
         owner = tree.credentials(root)
         try:
             seen = files.seen_by_owner(owner, self._session.init, wanted, _LOOK)
         except OperationFailed as error:
             return [*found, Blocker("files-unknown", error.message, "see the agent's log")]
-        self._seen = {each.path: now for each, now in zip(wanted, seen, strict=True)}
+        self._seen = {
+            each.path: now
+            for each, now in zip(wanted, seen, strict=True)
+            if now.error or stat.S_ISREG(now.mode)
+        }
         self._locks = {path: o.locks for path, o in by_path.items() if o.locks}
         outputs = self._surroundings.output_paths()
         for path, now in self._seen.items():

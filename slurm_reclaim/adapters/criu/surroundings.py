@@ -121,11 +121,11 @@ class Surroundings:
 
     def _leads_to(self, path: str, fd: int) -> bool:
         inside = PROC / str(self._session.init) / "root" / path.lstrip("/")
-        opened = os.stat(PROC / str(self._session.relay) / "fd" / str(fd))
         try:
+            opened = os.stat(PROC / str(self._session.relay) / "fd" / str(fd))
             named = os.stat(inside)
         except PermissionError:
-            return True  # root-squashed: the owner can tell, and the copy is made as the owner
+            return True  # root is kept out: the copy is made as the owner, who can tell
         except OSError:
             return False
         return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
@@ -133,8 +133,11 @@ class Surroundings:
     def output_bytes(self) -> int:
         """What the copies of the output files will take."""
         paths = {self._output_path(fd): fd for fd in (1, 2)}
-        links = [f"{PROC}/{self._session.relay}/fd/{fd}" for path, fd in paths.items() if path]
-        return sum(os.stat(link).st_size for link in links)
+        size = 0
+        for link in (f"{PROC}/{self._session.relay}/fd/{fd}" for path, fd in paths.items() if path):
+            with suppress(PermissionError):  # root is kept out: the dump will meet the end
+                size += os.stat(link).st_size
+        return size
 
     def output_paths(self) -> frozenset[bytes]:
         """Where the job's output files are, as the session has them open."""
@@ -144,8 +147,12 @@ class Surroundings:
         """Path of the relay's stdout or stderr where it is a regular file."""
         link = PROC / str(self._session.relay) / "fd" / str(fd)
         with suppress(OSError):
-            if stat.S_ISREG(os.stat(link).st_mode):
-                return os.readlink(link)
+            path = os.readlink(link)
+            try:
+                regular = stat.S_ISREG(os.stat(link).st_mode)
+            except PermissionError:
+                regular = path.startswith("/")  # root is kept out; no device lies there
+            return path if regular else None
         return None
 
     def _save_output(self, staged: Staging, root: Process, path: str, fd: int) -> OutputFile:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
@@ -42,9 +42,12 @@ class JupyterMeter:
     # What it may speak of, also where it has nothing to say yet.
     signals = (Signal.JUPYTER.value,)
 
-    def __init__(self, session: NodeSession) -> None:
+    def __init__(
+        self, session: NodeSession, clock: Callable[[], float | None] = lambda: None
+    ) -> None:
+        """`clock`: see Finder."""
         self._session = session
-        self._finder = Finder(session.init)
+        self._finder = Finder(session.init, clock)
         self._interview = Interview(session)
         self._last = 0.0
         self._thread: threading.Thread | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from slurm_reclaim.adapters.proc.tree import PROC, Process
 
 # A process that execs another program keeps its PID, so what is known is looked at again.
 RESCAN = 60.0  # seconds
+# Where nothing has run since: a look may have failed for reasons of its own.
+STILL = 600.0  # seconds
 MOST_WORDS = 8192  # bytes of a command line
 MOST_PROCESSES = 20_000
 MOST_DEPTH = 16  # from a kernel up to its server: wrappers, launchers
@@ -117,14 +119,18 @@ def is_kernel(words: Sequence[str]) -> bool:
 @dataclass(slots=True)
 class Finder:
     """Keeps what it knows of a session's processes, so that a look costs one listing of its /proc
-    while nothing comes or goes. `init`: the agent's PID of the session's reclaim-init."""
+    while nothing comes or goes, and none while nothing of it has run. `init`: the agent's PID of
+    the session's reclaim-init; `clock` gives the CPU seconds of all that its processes and their
+    like ever used, None where nobody counts them."""
 
     init: int
+    clock: Callable[[], float | None] = lambda: None
     proc: Path = field(init=False)
     _kinds: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
     _looked: float = float("-inf")
     _found: Found = field(default_factory=Found)
     _listed: list[str] | None = None  # at the last look that has ended
+    _ran: float | None = None  # by the clock, right before every process was looked at
     # new at the last look: perhaps a shell's child that had yet to start its program
     _recent: set[int] = field(default_factory=set)
 
@@ -135,6 +141,10 @@ class Finder:
     def unchanged(self, now: float) -> Found | None:
         """What the last look found, where that still holds: the same processes are there. None
         where a look is due."""
+        ran = self.clock()
+        # Who starts, becomes another program or ends has run.
+        if ran is not None and ran == self._ran and now - self._looked < STILL:
+            return self._found
         try:
             listed = os.listdir(self.proc)
         except OSError:
@@ -144,6 +154,7 @@ class Finder:
 
     def look(self, now: float) -> Found:
         """`now`: monotonic seconds. OSError where the session is gone."""
+        ran = self.clock()
         listed, self._listed = os.listdir(self.proc), None
         numbers = (int(name) for name in listed if name.isdigit())
         pids = set(itertools.islice(numbers, MOST_PROCESSES))
@@ -163,6 +174,8 @@ class Finder:
             self._looked = now
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})
         self._listed = listed
+        if anew:
+            self._ran = ran
         return self._found
 
     def _words(self, pid: int) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from slurm_reclaim.adapters.proc.tree import (
     read,
 )
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.words import amount
 
 _ANONYMOUS = {
     "[io_uring]": ("io-uring", "start the session under slurm-reclaim with block_io_uring, or "
@@ -37,6 +38,9 @@ _ANONYMOUS = {
     "bpf-prog": ("bpf", ""),
     "bpf_link": ("bpf", ""),
 }  # fmt: skip
+# A mapping in smaps: whether it is private, and the lines that follow.
+_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ...([ps]) (.*(?:\n[A-Z].*)*)", re.MULTILINE)
+_IN_HUGE_PAGES = re.compile(r"^(?:Private|Shared)_Hugetlb:\s+(\d+) kB", re.MULTILINE)
 # Seconds that a process may be in the kernel, and between two looks at it.
 _PATIENCE, _LOOK = 5.0, 0.01
 _NAMESPACES = ("pid", "mnt", "net", "ipc", "uts", "user", "cgroup")
@@ -178,6 +182,27 @@ def _mappings(process: Process) -> Iterator[Blocker]:
         return
     if "anon_inode:[io_uring]" in text:
         yield from _anonymous(process, "[io_uring]")
+    if not process.status.get("HugetlbPages", "0").startswith("0"):
+        yield from _huge_pages(process)
+
+
+def _huge_pages(process: Process) -> Iterator[Blocker]:
+    """Private ones are dumped and can't be read back: CRIU's restorer seeks in a stream for them
+    (seen with 4.2.1). Shared ones come back."""
+    try:
+        text = (PROC / str(process.pid) / "smaps").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return
+    size = sum(
+        int(held)
+        for rights, rest in _MAPPING.findall(text)
+        if rights == "p"
+        for held in _IN_HUGE_PAGES.findall(rest)
+    )
+    if size:
+        what = f"{process} has {amount(size << 10)} of its own in huge pages (MAP_HUGETLB)"
+        hint = "transparent huge pages, or shared ones, are no hindrance"
+        yield Blocker("huge-pages", what, hint)
 
 
 def watching(tree: Iterable[Process]) -> bool:

@@ -139,6 +139,7 @@ class Census:
         self._members: dict[int, Member] = {}
         self._recent: set[int] = set()
         self.directories = cgroup.of_process(init)
+        self.clock = cgroup.CpuClock(self.directories)
         # of the last list: the session's own processes, and its remote IDEs by name
         self.inside: list[int] = []
         self.ides: list[str] = []

@@ -16,7 +16,7 @@ from slurm_reclaim.model.blocker import Blocker
 _GOOD_MAJORS = {1, 5, *range(136, 144)}
 # What an NFS client calls a file that was deleted while open.
 _SILLY = re.compile(rb"/\.nfs[0-9a-fA-F]{8,}$")
-_IN_MEMORY = ("tmpfs", "ramfs")
+_IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
 def find(
@@ -34,7 +34,9 @@ def find(
         if each.path in devices:
             continue
         inside = any(each.path.startswith(folder + b"/") for folder in saved)
-        if each.facts is None:
+        if each.denied:
+            yield from _denied(each)
+        elif each.facts is None:
             what = f"{each.holder} has {shown(each)} open, which its file server no longer knows"
             yield Blocker("stale-file", what, "close it")
         elif mounts and not each.mounts.issubset(mounts):
@@ -56,6 +58,13 @@ def find(
 
 def shown(each: Opened) -> str:
     return each.path.decode("utf-8", "backslashreplace")
+
+
+def _denied(each: Opened) -> Iterator[Blocker]:
+    """By its path its owner is asked; without one nobody can be."""
+    if each.deleted or _SILLY.search(each.path):
+        what = f"{each.holder} holds {shown(each)}, deleted where only its owner may look"
+        yield Blocker("deleted-file", what, "close the file that was deleted")
 
 
 def _device(each: Opened, facts: os.stat_result) -> Iterator[Blocker]:

@@ -52,7 +52,6 @@ class CpuMeter(_Meter):
     def __init__(self, census: Census) -> None:
         super().__init__(census)
         self._grown = _Grown()
-        self._clock = cgroup.CpuClock(census.directories)
         self._rates = Rates("stat", cpu_seconds)
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
@@ -62,8 +61,9 @@ class CpuMeter(_Meter):
             return {Signal.CPU.value: Reading(None, what=error.message)}
         ides = " and ".join(self._census.ides)
         what = f"{ides} connected is not use" if ides else ""
-        if self._clock.counts:
-            value = self._grown.rate(self._clock.seconds(), seconds)
+        clock = self._census.clock
+        if clock.counts:
+            value = self._grown.rate(clock.seconds(), seconds)
         else:
             value = self._rates.total(members, self._census.listed, time.monotonic())
         if value is None:

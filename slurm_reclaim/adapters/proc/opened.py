@@ -26,9 +26,10 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 @dataclass(slots=True)
 class Opened:
     """`path` as the kernel has it, without its mark where it is `deleted`; `uses` are the letters
-    of model File, and `locks` its locks; `facts` of the file itself, None where it can't be told (a
-    server forgot it); `mapped_only`: no descriptor leads to it; `mounts`: the ids of those that the
-    descriptors were opened on."""
+    of model File, and `locks` its locks; `facts` of the file itself, None where they can't be told:
+    a server forgot it, or root is `denied` it (another user's FUSE mount, Kerberos without a
+    ticket) and only its owner can tell; `mapped_only`: no descriptor leads to it; `mounts`: the ids
+    of those that the descriptors were opened on."""
 
     holder: Process
     path: bytes
@@ -37,6 +38,7 @@ class Opened:
     uses: set[str] = field(default_factory=set)
     locks: set[str] = field(default_factory=set)
     mapped_only: bool = True
+    denied: bool = False
     mounts: set[int] = field(default_factory=set)
 
 
@@ -62,7 +64,7 @@ def files(tree: Iterable[Process]) -> list[Opened]:
         base = os.fsencode(f"{PROC}/{process.pid}")
         for way in (*_descriptors(base), *_mapped(base)):
             try:
-                facts = _facts(way.link)
+                facts, denied = _facts(way.link)
             except _GONE:
                 continue
             key = (way.path, facts.st_dev, facts.st_ino) if facts is not None else (way.path, 0, 0)
@@ -70,7 +72,8 @@ def files(tree: Iterable[Process]) -> list[Opened]:
             if known is None:
                 # The mark is believed: below a directory of a user root looks at no path.
                 name = way.path.removesuffix(_DELETED)
-                known = found[key] = Opened(process, name, name != way.path, facts)
+                known = Opened(process, name, name != way.path, facts, denied=denied)
+                found[key] = known
             known.uses |= way.uses
             known.locks |= way.locks
             known.mapped_only = known.mapped_only and way.mapped
@@ -91,13 +94,16 @@ def _descriptors(base: bytes) -> Iterator[_Way]:
                 yield _descriptor(path, link, base + b"/fdinfo/" + number)
 
 
-def _facts(link: bytes) -> os.stat_result | None:
+def _facts(link: bytes) -> tuple[os.stat_result | None, bool]:
+    """And whether they were denied."""
     try:
-        return os.stat(link)
+        return os.stat(link), False
     except _GONE:
         raise
+    except PermissionError:
+        return None, True
     except OSError:
-        return None
+        return None, False
 
 
 def _descriptor(path: bytes, link: bytes, info: bytes) -> _Way:
@@ -107,7 +113,9 @@ def _descriptor(path: bytes, link: bytes, info: bytes) -> _Way:
     finally:
         os.close(fd)
     flags, mount = (text.partition(name)[2].split(None, 1)[0] for name in _ROWS)
-    return _Way(path, link, _uses(int(flags, 8)), _locks(text), mount=int(mount))
+    # A memfd lies on a mount of the kernel's that no namespace shows, and is of the session.
+    where = None if _of_no_file_system(path) else int(mount)
+    return _Way(path, link, _uses(int(flags, 8)), _locks(text), mount=where)
 
 
 def _locks(text: bytes) -> set[str]:
@@ -165,5 +173,7 @@ def _of_no_file_system(path: bytes) -> bool:
     return path.startswith((b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage"))
 
 
-def regular(facts: os.stat_result | None) -> bool:
-    return facts is not None and stat.S_ISREG(facts.st_mode)
+def has_a_path(each: Opened) -> bool:
+    """Whether it is a regular file, or may be one, that is opened again by its path."""
+    regular = each.denied if each.facts is None else stat.S_ISREG(each.facts.st_mode)
+    return regular and not each.deleted

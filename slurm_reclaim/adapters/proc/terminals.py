@@ -25,14 +25,15 @@ def of_session(init: int) -> dict[str, float]:
     """The atimes of the session's terminals, Unix seconds, by name. Raises OSError where the
     session's /dev/pts can't be seen."""
     found: dict[str, float] = {}
-    base = f"{PROC}/{init}/root/dev/pts"
-    with os.scandir(base) as entries:
-        for entry in entries:
-            if entry.name.isdigit() and len(found) < _MOST:
-                try:
-                    found[f"pts/{entry.name}"] = os.stat(entry.path).st_atime
-                except OSError:
-                    continue
+    # The way there is walked once: it costs more than what is done there.
+    folder = os.open(f"{PROC}/{init}/root/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        names = [name for name in os.listdir(folder) if name.isdigit()]
+        for name in names[:_MOST]:
+            with suppress(OSError):
+                found[f"pts/{name}"] = os.stat(name, dir_fd=folder).st_atime
+    finally:
+        os.close(folder)
     return found
 
 

@@ -21,7 +21,6 @@ from slurm_reclaim.errors import IntegrityError
 ZEROS = -1
 _PACK_SHIFT = 40
 _EMPTY = bytes(HASH)
-MOST_OF_A_BATCH = (2 * FRAME_BLOCKS - 1) * BLOCK
 # Blocks found by themselves: about 100 MiB of memory. With more, every second is dropped, again and
 # again; those between are found because they follow one that was.
 _MOST_KNOWN = 1 << 19
@@ -269,36 +268,24 @@ def _within_frames(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
             first, count = first + here, count - here
 
 
-def assemble(batch: Batch, packs: Sequence[PackReader], into: memoryview) -> int:
-    """The bytes of a batch, checked when this returns, at the start of `into`, which has room for
-    MOST_OF_A_BATCH; how many. Raises IntegrityError."""
-    at = 0
+def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
+    """The bytes of a batch, checked. Raises IntegrityError."""
+    pieces = []
     for pack, frame, slot, count in batch.runs:
-        end = at + count * BLOCK
         if pack < 0:
-            into[at:end] = bytes(end - at)
-        elif pack >= len(packs):
+            pieces.append(bytes(count * BLOCK))
+            continue
+        if pack >= len(packs):
             raise IntegrityError("the index counts on a pack that it does not name")
-        else:
-            got = _piece(packs[pack], frame, slot, count, into[at:end])
-            if got != end - at:
-                raise IntegrityError(f"frame {frame} of {packs[pack].name} is shorter than told")
-        at = end
-    return batch.size
+        stored = packs[pack].frame(frame)
+        piece = stored if count == FRAME_BLOCKS else stored[slot * BLOCK : (slot + count) * BLOCK]
+        if len(piece) != count * BLOCK:
+            raise IntegrityError(f"frame {frame} of {packs[pack].name} is shorter than told")
+        pieces.append(piece)
+    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return whole if len(whole) == batch.size else whole[: batch.size]
 
 
-def _piece(pack: PackReader, frame: int, slot: int, count: int, into: memoryview) -> int:
-    """Blocks of one frame; how many bytes of them it has."""
-    if count == FRAME_BLOCKS:
-        return pack.frame_into(frame, into)
-    piece = memoryview(pack.frame(frame))[slot * BLOCK : (slot + count) * BLOCK]
-    into[: len(piece)] = piece
-    return len(piece)
-
-
-def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[memoryview]:
-    """The bytes of a stream, checked, about a frame at a time, each piece good until the next is
-    asked for. Raises IntegrityError."""
-    place = memoryview(bytearray(min(MOST_OF_A_BATCH, -(-stream.size // BLOCK) * BLOCK)))
-    for batch in batches(stream):
-        yield place[: assemble(batch, packs, place)]
+def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[bytes]:
+    """The bytes of a stream, checked, about a frame at a time. Raises IntegrityError."""
+    return (assemble(batch, packs) for batch in batches(stream))

@@ -72,18 +72,12 @@ class FrameCodec:
         sample = b"".join(blocks[at : at + _SAMPLE] for at in range(0, step * _SAMPLES, step))
         return len(self._compressor().compress(sample)) < _WORTHWHILE * len(sample)
 
-    def as_it_is(self, length: int, size: int) -> bool:
-        """Whether a stored frame of `length` bytes can only be RAW and the `size` bytes of its
-        blocks: what was compressed is shorter, and what is encrypted is longer."""
-        return self._cipher is None and length == len(RAW) + size
-
-    def decode(self, stored: bytes, number: int, size: int) -> bytes | memoryview:
+    def decode(self, stored: bytes, number: int, size: int) -> bytes:
         """`size`: bytes of the blocks. Raises IntegrityError where it is not a frame of that."""
         coded = stored if self._cipher is None else self._cipher.decrypt(stored, number)
         kind, payload = coded[:1], memoryview(coded)[1:]
-        blocks: bytes | memoryview
         if kind == RAW:
-            blocks = payload
+            blocks = bytes(payload)
         elif kind == ZSTD:
             try:
                 blocks = self._decompressor().decompress(payload, max_output_size=size)

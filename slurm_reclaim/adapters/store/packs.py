@@ -26,7 +26,6 @@ from slurm_reclaim.adapters.store.frames import (
     BLOCK,
     DIGEST,
     FRAME_BLOCKS,
-    RAW,
     Cipher,
     FrameCodec,
     Stored,
@@ -180,7 +179,7 @@ class PackReader:
         self.name = part.path
         self._codec = codec
         self._lock = threading.Lock()
-        self._cache: OrderedDict[int, bytes | memoryview] = OrderedDict()
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
         # Not followed, not waited for: whatever lies there must be the plain file we wrote.
         self._fd = open_private(path, what=part.path)
         try:
@@ -231,7 +230,7 @@ class PackReader:
     def frames(self) -> int:
         return len(self._offsets)
 
-    def hashes(self) -> bytes | memoryview:
+    def hashes(self) -> bytes:
         """16 bytes for each of 256 blocks a frame, by frame number."""
         at, length, named = self._table.hashes
         stored = self._read(at, length)
@@ -239,13 +238,14 @@ class PackReader:
             raise IntegrityError(f"the hashes of {self.name} are not what was written")
         return self._codec.decode(stored, self.frames, self.frames * FRAME_BLOCKS * HASH)
 
-    def frame(self, number: int, *, keep: bool = True) -> bytes | memoryview:
+    def frame(self, number: int, *, keep: bool = True) -> bytes:
         """The blocks of a frame, checked. With `keep` the last few are remembered."""
         with self._lock:
             if number in self._cache:
                 self._cache.move_to_end(number)
                 return self._cache[number]
-        self._known(number)
+        if not 0 <= number < self.frames:
+            raise IntegrityError(f"{self.name} has no frame {number}")
         stored = self._read(self._offsets[number], self._lengths[number])
         if digest(stored) != self._digests[number * DIGEST : (number + 1) * DIGEST]:
             raise IntegrityError(f"frame {number} of {self.name} is not what was written")
@@ -256,39 +256,6 @@ class PackReader:
                 while len(self._cache) > _CACHED:
                     self._cache.popitem(last=False)
         return blocks
-
-    def frame_into(self, number: int, into: memoryview) -> int:
-        """The blocks of a frame, checked when this returns, at the start of `into`; their bytes.
-        Not remembered. What is stored as it is gets there without a copy."""
-        self._known(number)
-        size, length = self._blocks[number] * BLOCK, self._lengths[number]
-        if size > len(into):
-            raise IntegrityError(f"frame {number} of {self.name} is longer than told")
-        if not self._codec.as_it_is(length, size):
-            into[:size] = self.frame(number, keep=False)
-            return size
-        kind, blocks = bytearray(len(RAW)), into[:size]
-        self._read_into([memoryview(kind), blocks], self._offsets[number])
-        if digest(kind, blocks) != self._digests[number * DIGEST : (number + 1) * DIGEST]:
-            raise IntegrityError(f"frame {number} of {self.name} is not what was written")
-        if kind != RAW:
-            raise IntegrityError(f"frame {number} has an unknown coding {bytes(kind)!r}")
-        return size
-
-    def _known(self, number: int) -> None:
-        if not 0 <= number < self.frames:
-            raise IntegrityError(f"{self.name} has no frame {number}")
-
-    def _read_into(self, places: list[memoryview], at: int) -> None:
-        while places:
-            got = os.preadv(self._fd, places, at)
-            if not got:
-                raise IntegrityError(f"{self.name} ends early")
-            at += got
-            while places and got >= len(places[0]):
-                got -= len(places.pop(0))
-            if places:
-                places[0] = places[0][got:]
 
     def compare(self) -> None:
         """Read everything that is stored and compare it, without making blocks of it."""
@@ -324,9 +291,8 @@ def cipher_for(pack: str, secret: str) -> Cipher | None:
 def open_pack(folder: Path, part: Part, secret: str) -> PackReader:
     """A pack in `folder`; `secret` as `DataKey.hex` gives it, "" where it is not encrypted. Raises
     what PackReader raises, and IntegrityError where it is missing."""
+    codec = FrameCodec(cipher=cipher_for(part.path, secret))
     try:
-        return PackReader(
-            folder / part.path, part, FrameCodec(cipher=cipher_for(part.path, secret))
-        )
+        return PackReader(folder / part.path, part, codec)
     except FileNotFoundError:
         raise IntegrityError(f"the pack {part.path} is missing") from None

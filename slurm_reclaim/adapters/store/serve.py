@@ -8,11 +8,13 @@ It puts the small images into `<images>`, where the agent edits them before CRIU
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
 import threading
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +24,11 @@ from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
 from slurm_reclaim.adapters.store.packs import open_pack
-from slurm_reclaim.adapters.store.ring import AHEAD, Ring, capacity, write_all
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
+
+# Frames decoded ahead of the one that is written.
+_AHEAD = 4
 
 
 class Serve:
@@ -84,7 +88,7 @@ class Serve:
         elif message["do"] == "give":
             self._poll.register(self._listening.fileno(), select.POLLIN)
         elif message["do"] == "send" and fd is not None:
-            self._start(self._bulk.get(message["name"]), message["name"], fd, lend=False)
+            self._start(self._bulk.get(message["name"]), message["name"], fd)
 
     def _answer(self, connection: socket.socket) -> None:
         name = criu.receive_name(connection)
@@ -96,22 +100,22 @@ class Serve:
         exists = name in self._bulk or (self._images / name).is_file()
         criu.answer(connection, exists)
         if exists:
-            self._start(self._bulk.get(name), name, criu.receive_pipe(connection), lend=True)
+            self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
 
-    def _start(self, stream: blocks.Stream | None, name: str, fd: int, *, lend: bool) -> None:
-        if stream is None and (self._images / name).stat().st_size <= capacity(fd):
-            self._feed(None, name, fd, lend)  # it fits in: nobody is waited for
-            return
-        feed = threading.Thread(target=self._feed, args=(stream, name, fd, lend), daemon=True)
-        feed.start()
+    def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+        if stream is None and (self._images / name).stat().st_size <= _capacity(fd):
+            self._feed(None, name, fd)  # nobody is waited for
+        else:
+            threading.Thread(target=self._feed, args=(stream, name, fd), daemon=True).start()
 
-    def _feed(self, stream: blocks.Stream | None, name: str, fd: int, lend: bool) -> None:
+    def _feed(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
         try:
             if stream is None:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
                 talk.widen(fd)
-                self._pass(stream, Ring(fd, lend=lend))
+                for piece in self._pieces(stream):
+                    write_all(fd, memoryview(piece))
         except BrokenPipeError:
             pass  # the reader has seen enough
         except (ReclaimError, OSError) as error:
@@ -122,23 +126,25 @@ class Serve:
         finally:
             os.close(fd)
 
-    def _pass(self, stream: blocks.Stream, ring: Ring) -> None:
+    def _pieces(self, stream: blocks.Stream) -> Iterator[bytes]:
         """The stream in pieces of about a frame, a few of them put together ahead."""
-        ahead: deque[Future[int]] = deque()
+        ahead: deque[Future[bytes]] = deque()
         batches = blocks.batches(stream)
-        begun = sent = 0
-        try:
-            while True:
-                while len(ahead) < AHEAD and (batch := next(batches, None)) is not None:
-                    place = ring.slot(begun)
-                    ahead.append(self._pool.submit(blocks.assemble, batch, self._packs, place))
-                    begun += 1
-                if not ahead:
-                    return
-                ring.send(sent, ahead.popleft().result())
-                sent += 1
-        finally:
-            ring.close()
+        while True:
+            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
+                ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+
+
+def _capacity(pipe: int) -> int:
+    return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def main() -> None:

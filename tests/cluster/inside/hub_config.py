@@ -1,6 +1,8 @@
 """A JupyterHub without a proxy in front (what would need Node.js): the hub and the servers it
 starts as Slurm jobs are asked directly."""
 
+import os
+
 import batchspawner  # noqa: F401  it adds its own page to the hub
 from jupyterhub.proxy import Proxy
 
@@ -28,7 +30,9 @@ c.JupyterHub.bind_url = "http://127.0.0.1:8000"
 c.JupyterHub.authenticator_class = "dummy"
 c.JupyterHub.db_url = "sqlite:////var/tmp/hub/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "/var/tmp/hub/cookie"
-c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.JupyterHub.spawner_class = "slurm_reclaim.jupyterhub.ReclaimSlurmSpawner"
+c.JupyterHub.allow_named_servers = True
+c.JupyterHub.cleanup_servers = False  # the hub is restarted, its servers run on
 c.JupyterHub.services = [{"name": "test", "api_token": "test-token-of-the-hub"}]
 c.JupyterHub.load_roles = [
     {"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "tokens"]}
@@ -38,7 +42,8 @@ c.Authenticator.allow_all = True
 c.Spawner.environment = {"JUPYTERHUB_ACTIVITY_INTERVAL": "3"}
 c.JupyterHub.activity_resolution = 1
 c.Spawner.http_timeout = 120
-c.Spawner.start_timeout = 120
+c.Spawner.start_timeout = int(os.environ.get("START_TIMEOUT", "120"))
+c.Spawner.poll_interval = 1
 c.BatchSpawnerBase.exec_prefix = "runuser -u {username} --"
 c.BatchSpawnerBase.batchspawner_singleuser_cmd = "/opt/jupyter/bin/batchspawner-singleuser"
 c.Spawner.cmd = ["/opt/jupyter/bin/jupyterhub-singleuser"]

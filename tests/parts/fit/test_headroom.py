@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,9 +56,25 @@ def test_ipv6() -> None:
         assert headroom.refused_ports([f"tcp/[::1]:{port}"]) == [f"port tcp/[::1]:{port} is taken"]
 
 
+TAKER = """
+import os, sys
+place, file = sys.argv[1:]
+with open(place + "/cgroup.procs", "w") as procs:
+    procs.write("0")
+with open(file, "wb") as out:
+    for _ in range(24):
+        out.write(os.urandom(1 << 20))
+    out.flush()
+    os.fsync(out.fileno())
+held = bytearray(b"x") * (24 << 20)
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own memory counts, page cache does not."""
+def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """C12: its own memory counts, page cache does not."""
     base = Path("/sys/fs/cgroup")
     v2 = (base / "cgroup.controllers").exists()
     top = base if v2 else base / "memory"
@@ -64,11 +82,21 @@ def test_what_a_job_may_still_take(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("no memory controller is mounted")
     job = top / JOB
     job.mkdir(exist_ok=True)
+    mib = 1 << 20
+    words = [sys.executable, "-c", TAKER, str(job), str(tmp_path / "file")]
     try:
-        (job / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(64 << 20))
+        (job / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(96 * mib))
         directories = {"": str(job)} if v2 else {"memory": str(job)}
         monkeypatch.setattr(headroom, "of_process", lambda _: directories)
-        assert headroom.of_job(1) == 64 << 20
+        assert headroom.of_job(1) == 96 * mib
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as taker:
+            assert taker.stdout is not None
+            assert taker.stdout.readline() == b"there\n"
+            left = headroom.of_job(1)
+            taker.communicate()
+        assert left is not None
+        # 24 MiB and an interpreter; with the file it would be 48.
+        assert 52 * mib < left < 72 * mib, left / mib
     finally:
         job.rmdir()
     assert headroom.of_job(1) is None, "a cgroup that is gone counts nothing"

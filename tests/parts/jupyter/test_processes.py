@@ -105,6 +105,29 @@ def test_a_process_that_execs_is_seen_in_time(
     assert ALONE in reading.what
 
 
+def test_while_nothing_has_run_nothing_is_looked_for(session: Session) -> None:
+    ran: list[float | None] = [1.0]
+    finder = processes.Finder(session.init, lambda: ran[0])
+    nothing = finder.look(0.0)
+    finder.look(1.0)
+    session.run("sh", "-c", "echo started; exec sleep 1000")
+    until = time.monotonic() + 20
+    while not session.said("started"):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert finder.unchanged(processes.STILL - 1) == nothing
+    assert finder.unchanged(processes.STILL) is None
+    for clock in (1.5, None):
+        ran[0] = clock
+        assert finder.unchanged(2.0) is None
+    # Only of the command lines of all processes is it known that none has become another.
+    ran[0] = 2.0
+    finder.look(3.0)
+    assert finder.unchanged(4.0) is None
+    finder.look(4.0 + processes.RESCAN)
+    assert finder.unchanged(5.0 + 2 * processes.RESCAN) is not None
+
+
 def test_a_process_that_execs_soon_is_seen_with_the_next_look(session: Session) -> None:
     go = session.home / "go"
     subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)

@@ -25,6 +25,7 @@ def runs_unmanaged(bench, problem: str, **facts) -> None:
     assert task.text().split() == [str(task.process.pid), os.readlink("/proc/self/ns/mnt")]
     assert problem in bench.note()
     assert f"job=77\nuid={UID}\n" in bench.note()
+    assert "waits=0" in bench.note()
 
 
 def test_no_socket(bench):
@@ -150,6 +151,7 @@ def test_image_and_no_agent(bench, number):
         "OLDPWD",
     }
     assert "problem=couldn't reach the agent" in bench.note()
+    assert "waits=1" in bench.note()
 
 
 def test_session_of_a_guessed_restore(bench):

@@ -52,7 +52,7 @@ class Cloud:
         self.keys = KeyFile(folder / "store.keys")
         self.keys.add(0)
         self.url = f"s3://{BUCKET}/{prefix}"
-        self.direct = Bucket(self.url, self.options(s3))
+        self.direct = self._bucket(s3)
         self.direct.connect()
         if not self.direct._fs.exists(BUCKET):
             self.direct._fs.mkdir(BUCKET)
@@ -60,11 +60,13 @@ class Cloud:
 
     def options(self, url):
         more = {"endpoint_url": url, "verify": False}  # no certificates to be read: it is http
-        client = {"client_kwargs": OPTIONS["client_kwargs"] | more}
-        return OPTIONS | client | {"session": descriptions()}
+        return OPTIONS | {"client_kwargs": OPTIONS["client_kwargs"] | more}
 
     def bucket(self):
-        return Bucket(self.url, self.options(self.proxy.url))
+        return self._bucket(self.proxy.url)
+
+    def _bucket(self, url):
+        return Bucket(self.url, self.options(url) | {"session": descriptions()})
 
     def node(self, name, **more):
         return Node(self.folder / name, self, **more)

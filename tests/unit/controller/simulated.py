@@ -27,6 +27,7 @@ class SimJob:
     job_id: int
     uid: int = ALICE
     state: str = "PENDING"
+    reason: str = ""
     restarts: int = 0
     submitted: int = 0
     node: str = ""

@@ -383,15 +383,28 @@ async def test_a_commit_right_before_the_node_was_lost(world: World, stand: Stan
     assert world.history[-1].startswith("restored 7")
 
 
-async def test_it_is_held_again_by_the_node_itself(world: World, stand: Stand) -> None:
+LAUNCH = "launch failed requeued held"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "told"),
+    [
+        ("job requeued in held state", "n1 held the job again by itself"),
+        (LAUNCH, f"not restored on n1: {LAUNCH} (see slurmd's log there)"),
+    ],
+)
+async def test_it_is_held_again_by_the_node_or_by_slurm(
+    world: World, stand: Stand, slurm: str, told: str
+) -> None:
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     world.agents["n1"].up = world.agents["n2"].up = False
     await world.release(7)
     await stand.until(State.RESTORING)
     await world.requeue_held(7, special_exit=True)
+    world.jobs_by_id[7].reason = slurm
     again = await stand.until(State.HIBERNATED)
-    assert again.reason == "n1 held the job again by itself"
+    assert (again.reason, again.bad_nodes) == (told, ("n1",))
 
 
 async def test_a_commit_that_nobody_ordered_is_believed(world: World, stand: Stand) -> None:

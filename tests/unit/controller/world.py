@@ -192,8 +192,8 @@ class World:
         return Job(
             job_id=job.job_id, uid=job.uid, user="alice" if job.uid == ALICE else "bob",
             name="nb", account="phys", partition="main", qos="normal", state=job.state,
-            reason="", restarts=job.restarts, submitted=job.submitted, started=int(job.started),
-            ends=0, time_limit=job.time_limit,
+            reason=job.reason, restarts=job.restarts, submitted=job.submitted,
+            started=int(job.started), ends=0, time_limit=job.time_limit,
             time_used=int(self.time - job.started) if job.node else 0,
             nodes=self._nodes_of(job), held=job.held,
             array_job_id=job.array[0] if job.array else 0,

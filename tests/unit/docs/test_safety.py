@@ -1,4 +1,5 @@
-"""Every promise of docs/safety.md names the tests that guard it, and these tests exist."""
+"""Every promise of docs/safety.md and every case of docs/cases.md names the tests that guard it,
+and these tests exist."""
 
 from __future__ import annotations
 
@@ -8,18 +9,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/safety.md").read_text()
 ROWS = {
     cells[1].strip(): cells[4].strip()
-    for line in PAGE.splitlines()
-    if re.match(r"\| S\d+ \|", line) and len(cells := line.split("|")) == 6
+    for page in ("safety", "cases")
+    for line in (ROOT / f"docs/{page}.md").read_text().splitlines()
+    if re.match(r"\| [SC]\d+ \|", line) and len(cells := line.split("|")) == 6
 }
 SOURCES = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
 DEFINED = set(re.findall(r"^(?:async )?def (test_\w+)", "\n".join(SOURCES.values()), re.M))
 
 
 def test_every_promise_has_its_row() -> None:
-    assert list(ROWS) == [f"S{number}" for number in range(1, 11)]
+    promises = [name for name in ROWS if name.startswith("S")]
+    assert promises == [f"S{number}" for number in range(1, 11)]
+
+
+def test_every_case_that_a_test_names_has_its_row() -> None:
+    named = set(re.findall(r"\bC\d{2}\b", "\n".join(SOURCES.values())))
+    assert named - ROWS.keys() == set()
+    assert len(ROWS) > 50, "a row that is cut wrong is none"
 
 
 @pytest.mark.parametrize("number", list(ROWS))
