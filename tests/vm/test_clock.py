@@ -33,15 +33,18 @@ def slow(lab: Lab) -> Iterator[None]:
 def clocks(lab: Lab) -> Iterator[None]:
     """Right again afterwards, and Slurm well."""
     yield
-    for node in ("ctl", "n1", "n2"):
+    for node in ("n1", "n2", "ctl"):
         lab.exec(node, "date", "-s", f"@{time.time():.3f}")
     words = ["sinfo", "-hn", "n1", "-p", "main", "-o", "%T"]
     lab.wait("n1 well", lambda: lab.out("ctl", *words) in ("idle", "mixed"))
 
 
-@pytest.mark.parametrize("hours", [HOURS, -HOURS], ids=["forwards", "backwards"])
+# Not slurmctld's forwards: by more than SlurmdTimeout it takes every node for lost, and requeues
+# their jobs itself (docs/safety.md).
 @pytest.mark.parametrize(
-    "nodes", [("n1",), ("ctl",), ("ctl", "n1", "n2")], ids=["node", "ctl", "all"]
+    ("hours", "nodes"),
+    [(HOURS, ("n1",)), (-HOURS, ("n1",)), (-HOURS, ("ctl",)), (-HOURS, ("ctl", "n1", "n2"))],
+    ids=["node forwards", "node backwards", "ctl backwards", "all backwards"],
 )
 def test_nothing_comes_of_it(
     lab: Lab, slow: None, counter: Start, clocks: None, nodes: tuple[str, ...], hours: int
@@ -54,9 +57,9 @@ def test_nothing_comes_of_it(
     # That nothing happens can't be waited for: some rounds of the loops.
     time.sleep(LOOK)
     assert job.counts_on().pid == before.pid
-    step(lab, -hours, *nodes)
-    job.wait_for_session("ACTIVE")
-    held.wait_for_session("HIBERNATED")
+    assert (job.session()["state"], held.session()["state"]) == ("ACTIVE", "HIBERNATED")
+    if "ctl" not in nodes:  # which, back again, would have jumped forwards
+        step(lab, -hours, *nodes)
+        job.wait_for_session("ACTIVE")
+        held.wait_for_session("HIBERNATED")
     assert {event["kind"] for event in job.events()} <= {"adopted", "agent-silent", "agent-back"}
-    held.reclaim("restore")
-    assert held.counts_on().count

@@ -69,7 +69,7 @@ def _system_layer(lowers: list[Path]) -> Path:
         f"echo '{line}' > /etc/apt/sources.list.d/older.list\n"
         "apt-get -q update\n"
         "apt-get -q install -y --no-install-recommends $(apt-cache show linux-image-amd64 "
-        f"| awk '/^Depends: linux-image-{KERNELS['bookworm']}/ {{print $2; exit}}')\n"
+        f"| awk '/^Depends: linux-image-{KERNELS['bookworm']}[.]/ {{print $2; exit}}')\n"
         "rm /etc/apt/sources.list.d/older.list"
     )
     packages = " ".join([*PACKAGES, "linux-image-amd64/trixie"])
