@@ -201,9 +201,12 @@ class NodeSamples:
     def _collect(self, key: Key, run: Run) -> None:
         """The sample of this pass. A session of which one meter has said nothing yet, so that
         it is not even known which signals it has, gets none."""
-        now, first = time.monotonic(), not run.at
         if any(gauge.answered < 0 for gauge in run.gauges):
             return
+        # It is of the moment when the first meter began: what is used while others are still
+        # looking must bear a later time than the sample, or nobody would look for it (S5).
+        began = [gauge.began for gauge in run.gauges if gauge.answered == self._pass]
+        now, first = min(began, default=time.monotonic()), not run.at
         seconds = now - run.at
         if not first and seconds < SHORTEST:
             return
@@ -220,7 +223,7 @@ class NodeSamples:
                     readings[name] = reading
         terminal = readings.get(Signal.TERMINAL.value)
         kept.last_input = terminal.last if terminal is not None else 0.0
-        kept.waiting.append(Sample(time.time(), seconds, readings))
+        kept.waiting.append(Sample(time.time() - (time.monotonic() - now), seconds, readings))
         log.debug("job=%s %s", run.job_id, readings)
         kept.waiting[:] = squeezed(kept.waiting, MOST_KEPT)
 

@@ -50,7 +50,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`at`: Unix seconds of the node's clock at the end of the interval, `seconds` its length;
+    """`at`: Unix seconds of the node's clock at the end of the interval, before anything was looked
+    at, so that a reading may know of a use that came after; `seconds` its length;
     `readings` by the names of `Signal`."""
 
     at: float

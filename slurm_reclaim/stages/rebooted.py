@@ -1,5 +1,5 @@
 """A node that was booted anew: what ran there is gone, and Slurm sees it only when the node
-registers the next time, up to 100 s later. Its agent says so at once."""
+registers, minutes later where the job had just started. Its agent says so at once."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ def dump(job: str, folder: Path) -> None:
         raise SystemExit(f"criu dump failed: {command.complaints(folder / 'dump.log')}")
     stdout = os.readlink(f"/proc/{session.relay}/fd/1")
     facts = {"owner": msgspec.to_builtins(owner), "stdout": stdout, "root": root.inner}
+    facts["cores"] = sorted(os.sched_getaffinity(session.relay))
     (folder.parent / f"{folder.name}.json").write_text(json.dumps(facts))
     size = sum(p.stat().st_size for p in folder.iterdir())
     print(json.dumps({"seconds": seconds, "bytes": size}))
@@ -73,6 +74,7 @@ def restore(folder: Path) -> None:
     for number in (fd, null):
         os.set_inheritable(number, True)
     inner = [str(command.LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *words]
+    os.sched_setaffinity(0, facts["cores"])  # what was given to the job, as the product obeys it
     script = (
         "mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts; "
         "mount -t tmpfs -o mode=1777 tmpfs /dev/shm; mount -t tmpfs -o mode=1777 tmpfs /tmp; "

@@ -24,7 +24,7 @@ home=/shared/home/alice
 say() { echo "$CUDA_VISIBLE_DEVICES|$SLURM_JOB_GPUS|$SLURMD_NODENAME|${SLURM_RESTART_COUNT:-0}"; }
 put() { say >$home/$1-$SLURM_JOB_ID.new; mv $home/$1-$SLURM_JOB_ID.new $home/$1-$SLURM_JOB_ID; }
 put old
-export CUDA_VISIBLE_DEVICES=${ONLY:-$CUDA_VISIBLE_DEVICES}
+[ -z "$ONLY" ] || export CUDA_VISIBLE_DEVICES=$ONLY
 cuda-session --mib 32 --interval 0.5 --out $home/cuda-$SLURM_JOB_ID &
 while sleep 1; do
     eval "$(reclaim environment)"

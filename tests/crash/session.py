@@ -188,8 +188,10 @@ class Ticker:
 
     def agreed(self, state: str, patience: float = 40.0) -> str:
         """The state at which controller and Slurm mean the same. A job that waits and is not held
-        was released by somebody, and is restored when it starts."""
-        wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": ("SPECIAL_EXIT", "PENDING")}
+        was released by somebody, and is restored when it starts. One whose nodes have failed too
+        often (max_batch_requeue) is held by Slurm itself."""
+        held = ("SPECIAL_EXIT", "PENDING", "REQUEUE_HOLD")
+        wanted = {"ACTIVE": ("RUNNING",), "HIBERNATED": held}
         deadline = time.monotonic() + patience
         while True:
             said = self.slurm()

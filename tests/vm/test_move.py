@@ -61,13 +61,14 @@ def test_a_machine_without_power_takes_no_hibernated_session_with_it(
     job.reclaim("hibernate")
     before = job.seen()
     lab.kill("n1")
+    # Released before, Slurm may start it on the dead node, and then it may live there: S3.
+    words = ["sinfo", "-hn", "n1", "-p", "main", "-o", "%T"]
+    lab.wait("Slurm to miss n1", lambda: "down" in lab.out("ctl", *words), 120)
     job.reclaim("restore")
     assert job.counts_on().count > before.count
     assert job.node == "n2"
     lab.boot("n1")
-    lab.wait(
-        "n1 idle", lambda: "idle" in lab.out("ctl", "sinfo", "-hn", "n1", "-p", "main", "-o", "%T")
-    )
+    lab.wait("n1 idle", lambda: "idle" in lab.out("ctl", *words))
 
 
 def test_nothing_is_left_of_a_restored_session_that_is_cancelled(lab: Lab, counter: Start) -> None:

@@ -113,7 +113,9 @@ def _descriptor(path: bytes, link: bytes, info: bytes) -> _Way:
     finally:
         os.close(fd)
     flags, mount = (text.partition(name)[2].split(None, 1)[0] for name in _ROWS)
-    return _Way(path, link, _uses(int(flags, 8)), _locks(text), mount=int(mount))
+    # A memfd lies on a mount of the kernel's that no namespace shows, and is of the session.
+    where = None if _of_no_file_system(path) else int(mount)
+    return _Way(path, link, _uses(int(flags, 8)), _locks(text), mount=where)
 
 
 def _locks(text: bytes) -> set[str]:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from slurm_reclaim.adapters.proc import cgroup
 from slurm_reclaim.adapters.proc.census import Census, Processes
 from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter
 from slurm_reclaim.errors import Unavailable
@@ -108,7 +109,7 @@ def test_a_counter_that_goes_back_is_unknown_once(session, tmp_path):
     one = session()
     census = census_of(one)
     (tmp_path / "cpuacct.usage").write_text("5000000000\n")
-    census.directories = {"cpuacct": str(tmp_path)}
+    census.clock = cgroup.CpuClock({"cpuacct": str(tmp_path)})
     meter = Clocked(CpuMeter(census))
     (tmp_path / "cpuacct.usage").write_text("1000000000\n")
     assert meter.read().value is None
@@ -121,7 +122,7 @@ def test_an_absurd_value_is_unknown(session, tmp_path):
     one = session()
     census = census_of(one)
     (tmp_path / "cpuacct.usage").write_text("0\n")
-    census.directories = {"cpuacct": str(tmp_path)}
+    census.clock = cgroup.CpuClock({"cpuacct": str(tmp_path)})
     meter = Clocked(CpuMeter(census))
     (tmp_path / "cpuacct.usage").write_text("99000000000000\n")
     assert meter.read().value is None

@@ -94,6 +94,25 @@ def test_the_first_look_only_begins_the_count():
     assert 0.2 <= meter.asked[1] < 1
 
 
+def test_a_sample_is_no_later_than_its_first_look():
+    """C13: a use that comes while other meters are still looking was missed by who asks for uses
+    since the sample, and its session hibernated."""
+
+    class Slow(Steady):
+        def read(self, seconds):
+            self.used = time.time()
+            time.sleep(0.05)
+            return super().read(seconds)
+
+    one, slow = session(), Slow(JUPYTER)
+    world = World(Steady(), slow)
+    for _ in range(3):
+        world.take(one)
+    first, second = world.of(one)
+    assert second.at <= slow.used
+    assert second.began == pytest.approx(first.at, abs=0.01)
+
+
 def test_samples_stay_until_the_report_was_answered():
     one = session()
     world = World(Steady())
@@ -284,9 +303,9 @@ def test_a_wall_clock_that_is_set_makes_no_negative_time(monkeypatch):
     one = session()
     world = World(Steady())
     world.take(one)
-    now = time.time()
+    now = time.time
     for offset in (0, -3600, -3600, 7200, 7200):
-        monkeypatch.setattr(node_samples.time, "time", lambda offset=offset: now + offset)
+        monkeypatch.setattr(node_samples.time, "time", lambda offset=offset: now() + offset)
         world.take(one)
     for _ in range(100):
         world.take(one)
