@@ -81,8 +81,10 @@ def ignored(status: str) -> int:
 def test_a_tracer_ignores_broken_pipes_and_is_spared_by_the_oom_killer(run):
     lines = ("--", "/bin/cat", STATUS, "/proc/self/oom_score_adj")
     plain, tracer = run(*USER, *lines).stdout, run(*USER, "--tracer", *lines).stdout
-    assert ignored(plain) == 0
-    assert ignored(tracer) == 1 << (signal.SIGPIPE - 1)
+    # Who runs the tests may ignore a signal, too.
+    broken_pipe = 1 << (signal.SIGPIPE - 1)
+    assert not ignored(plain) & broken_pipe
+    assert ignored(tracer) == ignored(plain) | broken_pipe
     # As far as root may here: for a lower score it needs CAP_SYS_RESOURCE.
     before = int(Path("/proc/self/oom_score_adj").read_text())
     assert plain.splitlines()[-1] == str(before)
