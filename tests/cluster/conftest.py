@@ -22,6 +22,9 @@ from reclaim_lab.places import LabPlaces
 PROGRAM = Path(__file__).with_name("lab")
 ASK = Path(__file__).parent / "inside/ask.py"
 
+# For which Slurm itself takes a node out of service.
+OF_SLURM = ("Kill task failed", "Prolog error", "Duplicate jobid", "batch job complete failure")
+
 
 class Lab:
     """One test cluster, driven through its command line."""
@@ -167,7 +170,7 @@ class Lab:
         """(node, reason) of those that Slurm itself took out of service."""
         said = self.exec("ctl", "sinfo", "-h", "-R", "-o", "%n|%U|%E", check=False).stdout
         rows = [line.split("|", 2) for line in said.splitlines()]
-        return [(row[0], row[2]) for row in rows if len(row) == 3 and row[2] == "Kill task failed"]
+        return [(row[0], row[2]) for row in rows if len(row) == 3 and row[2] in OF_SLURM]
 
     def is_up(self) -> bool:
         """All nodes up and every installed daemon running."""
