@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.cluster.test_hibernate import program
 
 pytestmark = pytest.mark.cluster
 CONF = "/etc/slurm/slurm.conf"
+NEWER = Path(__file__).parent / "inside/newer_namespaces.py"
 
 
 @contextmanager
@@ -47,22 +49,28 @@ def restart(lab) -> None:
     lab.wait("nodes that answer", lambda: states() <= {"idle", "mixed", "drained"})
 
 
-@pytest.fixture
-def site(lab) -> Iterator[None]:
-    """Slurm gives each job a /tmp of its own and clears away what jobs leave; a prolog fails where
-    it is told to."""
-    files = {
-        "job_container.conf": "AutoBasePath=true\nBasePath=/var/job_containers\n",
-        "epilog": "#!/bin/sh\nrm -rf /tmp/left-$SLURM_JOB_ID\n",
-        "prolog": "#!/bin/sh\n[ ! -e /run/prolog-fails ]\n",
-    }
+def put(lab, name: str, text: str) -> None:
     for node in nodes(lab):
-        for name, text in files.items():
-            write = f"cat > /etc/slurm/{name}; chmod 755 /etc/slurm/{name}"
-            lab.exec(node, "sh", "-c", write, stdin=text)
-    lines = ("JobContainerType=job_container/tmpfs", "Epilog=/etc/slurm/epilog",
-             "Prolog=/etc/slurm/prolog")  # fmt: skip
-    with slurm_conf(lab, *lines):
+        write = f"cat > /etc/slurm/{name}; chmod 755 /etc/slurm/{name}"
+        lab.exec(node, "sh", "-c", write, stdin=text)
+
+
+@pytest.fixture
+def tmp_of_its_own(lab) -> Iterator[None]:
+    """Slurm gives each job one, and clears away what jobs leave."""
+    for node in nodes(lab):
+        lab.exec(node, "python3", "-", stdin=NEWER.read_text())
+    put(lab, "job_container.conf", "AutoBasePath=true\nBasePath=/var/job_containers\n")
+    put(lab, "epilog", "#!/bin/sh\nrm -rf /tmp/left-$SLURM_JOB_ID\n")
+    with slurm_conf(lab, "JobContainerType=job_container/tmpfs", "Epilog=/etc/slurm/epilog"):
+        yield
+
+
+@pytest.fixture
+def prolog(lab) -> Iterator[None]:
+    """It fails where it is told to."""
+    put(lab, "prolog", "#!/bin/sh\n[ ! -e /run/prolog-fails ]\n")
+    with slurm_conf(lab, "Prolog=/etc/slurm/prolog"):
         yield
 
 
@@ -92,7 +100,7 @@ while True:
 """
 
 
-def test_what_lies_in_the_jobs_own_tmp_comes_along(lab, site):
+def test_what_lies_in_the_jobs_own_tmp_comes_along(lab, tmp_of_its_own):
     """C19."""
     with only(lab, "n1"):
         job = program(lab, f"exec python3 -c {shlex.quote(KEEPER)}")
@@ -113,7 +121,7 @@ def test_what_lies_in_the_jobs_own_tmp_comes_along(lab, site):
 # -- C20: whose hold it is --------------------------------------------------------------------
 
 
-def test_a_launch_that_fails_again_and_again_is_shown_and_loses_nothing(lab, counter, site):
+def test_a_launch_that_fails_again_and_again_is_shown_and_loses_nothing(lab, counter, prolog):
     """C20: Slurm holds such a job by itself, each time, and drains the node."""
     with only(lab, "n1"):
         job = counter()
