@@ -8,8 +8,8 @@ to, a dump that is complete is committed after all: then the image alone has the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from slurm_reclaim.model.order import Living, Order, Outcome, Result
 from slurm_reclaim.model.session import Progress
 from slurm_reclaim.ports import Clock, Link, NodeStore, Staging, Tree
 from slurm_reclaim.stages.node_record import Save, save_if_possible
+
+log = logging.getLogger(__name__)
 
 
 def hibernate(
@@ -224,10 +226,15 @@ def _runs_on(session: NodeSession, link: Link, clock: Clock) -> None:
 
 
 def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
-    """After the commit the image is the session: the tree must never run again (S3)."""
-    # What does not die at once has SIGKILL pending and never runs code of its own again.
-    with suppress(OperationFailed):
+    """After the commit the image is the session: the tree must never run again (S3). Whatever goes
+    wrong here, to say that the hibernation failed would be to say that the tree is the session."""
+    try:
         tree.kill()
+    except OperationFailed as error:
+        # What does not die at once has SIGKILL pending and never runs code of its own again.
+        log.warning("job=%s: saved; %s", session.job_id, error.message)
+    except Exception:
+        log.exception("job=%s: saved; ending what is left of it", session.job_id)
     session.living = Living.COMMITTED
     session.progress = Progress(at=clock.now())
     save_if_possible(session, save)

@@ -242,11 +242,14 @@ def test_a_full_disk_after_the_commit_changes_nothing(tmp_path):
     assert is_saved(world)
 
 
-def test_a_process_that_will_not_die_at_once_does_not_undo_the_commit(tmp_path):
+@pytest.mark.parametrize(
+    "error", [OperationFailed("could not be killed: dd (312)"), OSError(22, "Invalid argument")]
+)
+def test_what_goes_wrong_with_the_kill_does_not_undo_the_commit(tmp_path, error):
     (tmp_path / "dry").mkdir()
     world = World(tmp_path)
     world.fail_at = steps_of_the_main_path(tmp_path / "dry").index("kill")
-    world.error = OperationFailed("could not be killed: dd (312)")
+    world.error = error
     assert hibernate(world).outcome is Outcome.DONE
     assert world.session.living is Living.COMMITTED
 
