@@ -1,8 +1,8 @@
 """hibernate and restore against the bare tool, in one run: same tree, same disk, alternated.
 
-Per size and repetition: new random numbers, which no checkpoint before held; `criu dump` + fsync (the
-tree runs on), `reclaim hibernate`, `criu restore` of the former, `reclaim restore`. Ratios are taken
-per repetition, their median is printed. RECLAIM_BENCH_SIZES (MiB, default 256,1024,4096) and
+Per size and repetition: new random numbers, which no checkpoint before held; `criu dump` + fsync
+(the tree runs on), `reclaim hibernate`, `criu restore` of the former, `reclaim restore`. Ratios are
+taken per repetition, their median is printed. RECLAIM_BENCH_SIZES (MiB, default 256,1024,4096) and
 RECLAIM_BENCH_REPEATS (5) make it shorter.
 """
 

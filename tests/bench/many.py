@@ -1,7 +1,8 @@
 """Eight sessions of one node hibernated at once, against eight bare dumps at once.
 
 Seconds from the first order to the last durable checkpoint; `criu dump` + fsync of the same trees,
-all started together. Each repetition has new sessions, whose memory no checkpoint before held. RECLAIM_BENCH_MANY (8), RECLAIM_BENCH_MANY_MIB (128), RECLAIM_BENCH_REPEATS.
+all started together. Each repetition has new sessions, whose memory no checkpoint before held.
+RECLAIM_BENCH_MANY (8), RECLAIM_BENCH_MANY_MIB (128), RECLAIM_BENCH_REPEATS.
 """
 
 from __future__ import annotations

@@ -169,10 +169,10 @@ class Census:
         """By PID, from a list at most `within` seconds old, or an older one after which nothing
         ran. Not to be changed. Raises Unavailable where the session's processes can't be seen;
         none at all is a sign of that, too."""
-        if within == OLD and self._version >= 0 and self.inside:
-            if self._looked >= self.still_since() + FRESH:
-                self.listed = self._ran_at
-                return self._members
+        complete = within == OLD and self._version >= 0 and self.inside
+        if complete and self._looked >= self.still_since() + FRESH:
+            self.listed = self._ran_at
+            return self._members
         at, version, listed = self._processes.of(self._key, within if self.inside else FRESH)
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the session's processes can't be listed: /proc does not answer")

@@ -17,7 +17,7 @@ OPENED = "end, other = pty.openpty()"
 TYPED = "os.write(end, b'x\\n'); os.read(other, 9)"
 WRITES = "file = open('/dev/null', 'wb', 0); file.write(bytes(4 << 20))"
 CHILD = (
-    "it = subprocess.Popen([sys.executable, '-c', 'open(\"/dev/null\", \"wb\").write(bytes(4 << 20));"
+    'it = subprocess.Popen([sys.executable, \'-c\', \'open("/dev/null", "wb").write(bytes(4 << 20));'
     " print(flush=True); input()'], stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
     " it.stdout.readline()"
 )
@@ -86,7 +86,9 @@ def watched(session, monkeypatch):
 def test_nobody_looks_at_who_does_not_run(watched, monkeypatch):
     opened = []
     real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *a, **k: opened.append(path) or real(path, *a, **k))
+    monkeypatch.setattr(
+        os, "open", lambda path, *a, **k: opened.append(path) or real(path, *a, **k)
+    )
     before = watched.processes.looks
     for _ in range(3):
         assert watched.read() == {"cpu": 0.0, "io": 0.0, "network": 0.0, "terminal": 0.0}
