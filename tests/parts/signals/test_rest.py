@@ -16,11 +16,11 @@ from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter, NetworkMeter, 
 OPENED = "end, other = pty.openpty()"
 TYPED = "os.write(end, b'x\\n'); os.read(other, 9)"
 WRITES = "file = open('/dev/null', 'wb', 0); file.write(bytes(4 << 20))"
-CHILD = (
-    'it = subprocess.Popen([sys.executable, \'-c\', \'open("/dev/null", "wb").write(bytes(4 << 20));'
-    " print(flush=True); input()'], stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
-    " it.stdout.readline()"
-)
+CHILD = f"""
+code = {WRITES + "; print(flush=True); input()"!r}
+it = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+it.stdout.readline()
+"""
 
 
 class Counted(Processes):
@@ -84,11 +84,8 @@ def watched(session, monkeypatch):
 
 
 def test_nobody_looks_at_who_does_not_run(watched, monkeypatch):
-    opened = []
-    real = os.open
-    monkeypatch.setattr(
-        os, "open", lambda path, *a, **k: opened.append(path) or real(path, *a, **k)
-    )
+    opened, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda at, *a, **k: opened.append(at) or real(at, *a, **k))
     before = watched.processes.looks
     for _ in range(3):
         assert watched.read() == {"cpu": 0.0, "io": 0.0, "network": 0.0, "terminal": 0.0}
