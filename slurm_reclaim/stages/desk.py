@@ -110,6 +110,7 @@ class Desk:
         event = self._event(after, fact.value, reason, before.state.value, details or {})
         self.journal.apply(after, fact, event)
         self.history.add(event)
+        self._drop_telling(before, after)
         if after.state is State.ENDED:
             self._forget(after)
         else:
@@ -127,6 +128,7 @@ class Desk:
         after = replace(self.sessions[id], **change)
         if after != self.sessions[id]:
             self.journal.update(after)
+            self._drop_telling(self.sessions[id], after)
             self.sessions[id] = after
         return after
 
@@ -185,6 +187,12 @@ class Desk:
                 self.journal.settle(intent, outcome)
 
     # -----------------------------------------------------------------------------------------
+
+    def _drop_telling(self, before: Session, after: Session) -> None:
+        """With a warning that is over goes what is still on its way."""
+        warned = before.warned
+        if warned is not None and (after.warned is None or after.warned.id != warned.id):
+            self.tellings.pop(warned.id, None)
 
     def _forget(self, ended: Session) -> None:
         id = ended.id
