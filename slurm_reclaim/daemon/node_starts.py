@@ -20,6 +20,7 @@ from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config import adopt
 from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.aside import in_thread
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import (
     BadRequest,
@@ -219,7 +220,7 @@ class NodeStarts:
 
     async def _show_allocation(self, session: NodeSession) -> None:
         run = Path(self._config().agent.run)
-        await asyncio.to_thread(allocation.show, run, session.job_id, session.uid, session.relay)
+        await in_thread(allocation.show, run, session.job_id, session.uid, session.relay)
 
     def _new(self, message: dict[str, str], init: int, start: int) -> NodeSession:
         mode = message.get("mode", "fresh")
@@ -299,7 +300,7 @@ class NodeStarts:
     async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
         """Restore into the session's waiting namespaces, fresh or in place."""
         began = time.time()
-        ok = await asyncio.to_thread(self._bring_back, session, parse_session_id(id), checkpoint)
+        ok = await in_thread(self._bring_back, session, parse_session_id(id), checkpoint)
         if ok:
             self._sessions.note(
                 "session-restored",
@@ -370,7 +371,7 @@ class NodeStarts:
         from slurm_reclaim.daemon.node_recovery import recover
 
         try:
-            reason = await asyncio.to_thread(
+            reason = await in_thread(
                 recover, session, self._sessions, self._store, self._clock, self._config()
             )
         except ReclaimError as error:
@@ -385,7 +386,7 @@ class NodeStarts:
         """Its hold could not be lifted when it was given back (node_hibernate.py)."""
         if session.job_id in self._sessions.busy:
             return
-        await asyncio.to_thread(lift_hold, session, self._sessions.link(session))
+        await in_thread(lift_hold, session, self._sessions.link(session))
         await asyncio.to_thread(save_if_possible, session, self._sessions.save)
 
 

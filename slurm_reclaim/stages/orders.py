@@ -54,6 +54,9 @@ class OrderBook:
         _take_out(self._by_session, order.session, order_id)
         return intent
 
+    def knows(self, order_id: str) -> bool:
+        return order_id in self._orders
+
     def of_session(self, session: str) -> Order | None:
         """The oldest."""
         return next(iter(self._by_session.get(session, {}).values()), None)

@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 
 from slurm_reclaim.model.checkpoint import GpuCard, GpuNeeds
 from slurm_reclaim.model.lifecycle import State
-from tests.unit.controller.life import Life, config
+from slurm_reclaim.model.order import Outcome, Result, Verb
+from tests.unit.controller.life import Life, config, report
 from tests.unit.controller.simulated import NEEDS
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
@@ -59,6 +60,29 @@ async def test_a_notice_on_its_way_is_forgotten_with_the_warning(
     await one.stand.until(State.HIBERNATED)
     await one.stand.turns(2)
     assert not one.stand.desk.tellings
+
+
+async def test_a_look_that_was_given_up_says_nothing_of_the_next_warning(
+    world: World, engine: Engine
+) -> None:
+    """It hung for an hour, and comes back when the session is idle once more."""
+    one = Life(world, engine, config())
+    await one.start()
+    one.node.looks = False
+    await one.stand.until(State.IDLE, 100)
+    await one.stand.turn()
+    (order,) = one.stand.desk.orders.of_node("n1")
+    late = Result("of-long-ago", order.session, 0, Verb.PREFLIGHT, Outcome.DONE, "")
+    one.node.results[late.order] = late
+    reply = report(one)
+    session = one.stand.session()
+    assert session is not None
+    assert session.warned is not None
+    assert not session.warned.cleared
+    # It is not told again.
+    assert late.order in reply.acknowledged
+    one.node.looks = True
+    await one.stand.until(State.WARNED, 20)
 
 
 async def test_a_commit_that_only_a_report_tells_says_what_it_has_freed(
