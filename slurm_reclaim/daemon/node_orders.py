@@ -109,6 +109,9 @@ class NodeOrders:
             finally:
                 self._at_work.discard(session.job_id)
                 self._sessions.busy.discard(session.job_id)
+                if session.living in (Living.DUMPING, Living.RESTORING):
+                    # It could not even be undone: that is tried again.
+                    self._starts.look_after(session)
 
     def _without_session(self, order: Order) -> Result:
         """Its job has ended. It may have been saved before, by an agent that could not say so."""

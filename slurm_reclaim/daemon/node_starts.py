@@ -34,6 +34,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_restore
+from slurm_reclaim.stages.node_hibernate import lift_hold
 from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 _RESERVED_PIDS = 299
 START_PATIENCE = 2.0
 MOST_TOLD = 100
+RECOVERY_PAUSE = 10.0  # seconds
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
@@ -204,8 +206,9 @@ class NodeStarts:
                 known.gpus, known.gpus_told = grant(message, told), True
             self._sessions.put(known, link)
             self._spawn(self._show_allocation(known))
-            if job_id not in self._sessions.busy and known.living in _UNFINISHED:
-                self._spawn(self._recover(known))
+            if known.living is Living.RUNNING and known.held:
+                self._spawn(self._lift_hold(known))
+            self.look_after(known)
             return
         session = self._new(message, init, start)
         session.gpus, session.gpus_told = grant(message, told), True
@@ -337,23 +340,53 @@ class NodeStarts:
 
     # -- after an agent restart ---------------------------------------------------------------
 
+    def look_after(self, session: NodeSession) -> None:
+        """What nobody is at work on and is half done, is looked at: was it done or not?"""
+        if session.job_id in self._sessions.busy:
+            return
+        if session.living is Living.WAITING:
+            self._spawn(self._restore(session))
+        elif session.living in _UNFINISHED:
+            # Now, so that nobody else begins.
+            self._sessions.busy.add(session.job_id)
+            self._spawn(self._recover(session))
+
     async def _recover(self, session: NodeSession) -> None:
+        """Until it is done: a frozen tree waits for whatever it was that could not be told, a store
+        whose server is away, say."""
+        said = ""
+        try:
+            while self._sessions.lives(session) and session.living in _UNFINISHED:
+                if (trouble := await self._recovered(session)) and trouble != said:
+                    log.error("recovery of job=%s: %s", session.job_id, trouble)
+                said = trouble
+                await asyncio.sleep(RECOVERY_PAUSE if trouble else 0)
+        finally:
+            self._sessions.busy.discard(session.job_id)
+            self._sessions.changed.set()
+
+    async def _recovered(self, session: NodeSession) -> str:
+        """Why it could not be, "" where it is."""
         from slurm_reclaim.daemon.node_recovery import recover
 
-        self._sessions.busy.add(session.job_id)
         try:
-            if session.living is Living.WAITING:
-                self._sessions.busy.discard(session.job_id)
-                await self._restore(session)
-                return
             reason = await asyncio.to_thread(
                 recover, session, self._sessions, self._store, self._clock, self._config()
             )
-            self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
         except ReclaimError as error:
-            log.error("recovery of job=%s: %s", session.job_id, error)
-        finally:
-            self._sessions.busy.discard(session.job_id)
+            return error.message
+        except Exception as error:
+            log.exception("recovery of job=%s", session.job_id)
+            return f"internal error: {error}"
+        self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
+        return ""
+
+    async def _lift_hold(self, session: NodeSession) -> None:
+        """Its hold could not be lifted when it was given back (node_hibernate.py)."""
+        if session.job_id in self._sessions.busy:
+            return
+        await asyncio.to_thread(lift_hold, session, self._sessions.link(session))
+        await asyncio.to_thread(save_if_possible, session, self._sessions.save)
 
 
 _UNFINISHED = frozenset({Living.DUMPING, Living.RESTORING, Living.WAITING})

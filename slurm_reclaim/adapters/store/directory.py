@@ -225,7 +225,11 @@ class DirectoryStore:
         return self._work / folder.parent.name
 
     def discard(self, folder: Path) -> None:
-        """Forget a staged checkpoint; never raises, since it is called on the way out."""
+        """Forget a staged checkpoint; never raises, since it is called on the way out. Nothing but
+        what `staging` has named is deleted: of an empty path it would be the working directory."""
+        if folder.parent.parent != self.base or not folder.name.startswith(publish.STAGING):
+            log.error("%r is no place of a staged checkpoint, and is let alone", str(folder))
+            return
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(self._work_of(folder), ignore_errors=True)
 

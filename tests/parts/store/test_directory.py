@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,22 @@ def test_odd_names_in_the_store_are_nobodys(store):
     os.mkfifo(folder.parent / "5")
     assert store.of_job(7, 2001) == [str(ID)]
     assert store.committed(ID) == [0]
+
+
+def test_only_what_is_staged_is_discarded(store, tmp_path, monkeypatch):
+    """The path is in a record, which one from before an upgrade lacks: and the path "" is the
+    agent's working directory, the root of its node."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "file").touch()
+    monkeypatch.chdir(here)
+    whole = store.staging(ID, 0).parent
+    whole.mkdir(parents=True)
+    for wrong in ("", ".", str(here), str(store.base), str(whole), str(whole / "0")):
+        store.discard(Path(wrong))
+    assert (here / "file").exists()
+    assert whole.is_dir()
+    staged = store.staging(ID, 0)
+    staged.mkdir()
+    store.discard(staged)
+    assert not staged.exists()

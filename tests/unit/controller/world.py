@@ -237,7 +237,8 @@ class World:
                 self._schedule(job)
 
     def _complete(self, job: SimJob) -> None:
-        self.agents[job.node].trees.pop(job.job_id, None)
+        if job.node:
+            self.agents[job.node].trees.pop(job.job_id, None)
         job.state, job.completing_to = job.completing_to, ""
         if job.state in ("PENDING", "SPECIAL_EXIT"):
             job.restarts += 1
@@ -283,6 +284,8 @@ class World:
     def obey(self, agent: Agent, order: Order) -> None:
         """Once, however often it is given."""
         if order.id in agent.done or (order.verb is Verb.PREFLIGHT and not agent.looks):
+            return
+        if order.verb is Verb.NOTIFY and agent.deaf:
             return
         agent.done.add(order.id)
         if order.verb in STORE_VERBS:
