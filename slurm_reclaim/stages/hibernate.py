@@ -107,11 +107,17 @@ def refuse_unfit(job: str, detail: JobDetail) -> None:
         )
 
 
+_LEFT = (
+    "; is its checkpoint still there? reclaim checkpoints list; an administrator can take it out: "
+    "reclaim checkpoints export"
+)
+
+
 def wrong_state(session: Session, verb: str) -> WrongState:
     hints = {
         State.HIBERNATED: f"bring it back: reclaim restore {session.job}",
         State.RESTORING: "wait until it runs",
-        State.ENDED: "the job is over",
+        State.ENDED: "the job is over" + (_LEFT if session.checkpoint >= 0 else ""),
     }
     return WrongState(
         f"job {session.job} can't be {verb}: it is {session.state} ({session.reason})",

@@ -215,3 +215,23 @@ async def test_events_are_bounded(world: World, stand: Stand) -> None:
     for after, limit in ((0, 0), (0, 10**6), (-1, 5)):
         error = await refused(requests.events(stand.desk, stand.alice, "", after, limit))
         assert type(error) is BadRequest
+
+
+async def test_who_waits_for_a_node_is_told_what_slurm_waits_for(
+    world: World, stand: Stand
+) -> None:
+    from dataclasses import replace
+
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    view, now = stand.desk.view, stand.desk.clock.now()
+    row = replace(
+        view.jobs[7], state="PENDING", held=False, reason="Resources", started=int(now) + 600
+    )
+    view.answered(now, [row])
+    waiting = await requests.session(stand.desk, stand.alice, "7")
+    assert waiting.state is State.QUEUED
+    assert waiting.progress.step.startswith("Slurm waits: Resources, start expected ")
+    view.answered(now, [replace(row, reason="", started=0)])
+    assert (await requests.session(stand.desk, stand.alice, "7")).progress.step == ""
