@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 
+from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, socket_inode
 
 _PIDFD_GETFD = 438  # the same number on every architecture (Linux 5.6)
@@ -40,7 +41,7 @@ def _in_repair(processes: Iterable[Process]) -> Iterator[socket.socket]:
     seen: set[int] = set()
     for process in processes:
         try:
-            pidfd = os.pidfd_open(process.pid)
+            pidfd = tree.pidfd(process.pid)
         except OSError:
             continue
         try:
