@@ -56,6 +56,10 @@ class NodeSessions:
     def get(self, job_id: int) -> NodeSession | None:
         return self.sessions.get(job_id)
 
+    def lives(self, session: NodeSession) -> bool:
+        """Whether it is still this one that the agent has, and its job has not ended."""
+        return self.sessions.get(session.job_id) is session and self._lives(session)
+
     def _lives(self, session: NodeSession) -> bool:
         same_boot = session.boot in ("", self._boot)
         return same_boot and tree.same_process(session.init, session.init_start)

@@ -46,12 +46,13 @@ def test_no_room_in_the_store_is_said_before_anything_is_frozen(lab, counter):
     assert job.session()["state"] == "ACTIVE"
 
 
-def test_a_store_that_fills_up_half_way(lab, counter):
+@pytest.mark.parametrize("room", ["size=60m", "size=1g,nr_inodes=7"], ids=["bytes", "inodes"])
+def test_a_store_that_fills_up_half_way(lab, counter, room):
     job = counter(mib=30)
     before, node = job.seen(), job.node
     drop_in = "/etc/slurm-reclaim/conf.d/zz-test.toml"
     lab.exec(node, "sh", "-c", f"printf '[store]\\nmin_free = \"1MiB\"\\n' > {drop_in}")
-    lab.exec(node, "mount", "-t", "tmpfs", "-o", "size=60m,mode=700", "none", STORE)
+    lab.exec(node, "mount", "-t", "tmpfs", "-o", f"{room},mode=700", "none", STORE)
     lab.exec(node, "touch", f"{STORE}/.slurm-reclaim-store")
     # not mapped by any process, so the estimate does not see it, and the archive meets the end
     pid = lab.out(node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
