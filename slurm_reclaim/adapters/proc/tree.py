@@ -19,6 +19,7 @@ from pathlib import Path
 from slurm_reclaim.model.checkpoint import Credentials
 
 PROC = Path("/proc")
+TOO_LONG = "path too long"  # a descriptor's path that the kernel can't tell: over 4096 bytes
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -75,6 +76,10 @@ def descriptors(process: Path) -> Iterator[tuple[str, str]]:
             target = os.readlink(process / "fd" / name)
         except (FileNotFoundError, ProcessLookupError):
             continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            target = TOO_LONG
         yield name, target
 
 
