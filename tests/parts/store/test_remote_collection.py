@@ -14,7 +14,7 @@ from slurm_reclaim.errors import StoreUnavailable, WrongState
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from slurm_reclaim.model.retention import Known, Standing
 from slurm_reclaim.policy import retention
-from tests.parts.store.cloud import DATA, PREFIX, gets
+from tests.parts.store.cloud import DATA, PREFIX, gets, takes_long
 from tests.parts.store.world import ID
 
 SECOND = DATA + b"second" * FRAME
@@ -86,6 +86,7 @@ def test_a_large_catalogue_comes_in_pages(cloud):
     assert found == [f"lab/{job}.2001.1000" for job in (6, 7, 8, 9)]
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
 @pytest.mark.parametrize("on", ["list", "manifest"])
 def test_what_does_not_answer_is_not_a_catalogue(cloud, fault, on):
@@ -103,6 +104,7 @@ def listing(method, path):
     return method == "GET" and "manifest" not in path and path.strip("/").count("/") == 0
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 503}, {"lost": True}])
 def test_a_look_is_tried_again(cloud, fault):
     three(cloud)
@@ -225,6 +227,7 @@ def test_a_word_that_is_old_holds_nothing_up(cloud, monkeypatch):
     assert cloud.stored() == set()
 
 
+@takes_long
 def test_what_is_read_is_not_deleted(cloud):
     """A restore on another node fetches at that moment."""
     one, two = three(cloud), cloud.node("n2")
@@ -303,6 +306,7 @@ class Died(BaseException):
     pass
 
 
+@takes_long
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 def test_it_may_die_at_every_removal_and_the_next_pass_ends_it(cloud, monkeypatch, ended, after):
@@ -365,6 +369,7 @@ def test_what_is_left_without_a_manifest_is_taken_up(cloud):
     whole(cloud, 0, 2)
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
 @pytest.mark.parametrize("part", ["/1/manifest.json", "/1/index", "/packs/"])
 def test_a_removal_that_fails_is_said_and_done_again(cloud, fault, part):
