@@ -289,6 +289,15 @@ def test_a_second_controller_refuses_to_start(lab):
     assert lab.out("ctl", "reclaim", "list") is not None
 
 
+def test_a_second_agent_refuses_to_start_and_takes_nothing_away(lab):
+    second = lab.exec("n1", "timeout", "60", "reclaim-agent", check=False)
+    assert second.returncode == 20, second.stderr
+    holder = lab.out("n1", "pgrep", "-o", "-f", "/usr/sbin/reclaim-agent").strip()
+    assert f"another reclaim-agent (pid {holder} on n1)" in second.stderr
+    # The socket on which jobs ask is the first one's still.
+    assert "agent.sock answers" in lab.exec("n1", "reclaim", "check", check=False).stdout
+
+
 def test_a_node_whose_store_is_not_mounted_never_starts_from_scratch(lab, counter):
     """The controller is away, too, so that nobody can say that there is an image."""
     with only(lab, "n1"):
