@@ -1,8 +1,10 @@
 """The node's half of restore: from what is whole, and from what is not."""
 
+from contextlib import suppress
+
 import pytest
 
-from slurm_reclaim.errors import OperationFailed
+from slurm_reclaim.errors import AgentUnavailable, OperationFailed
 from slurm_reclaim.model.order import Living
 from tests.parts.store.stages import hibernated, restore
 from tests.parts.store.world import ID, MEMORY
@@ -75,6 +77,18 @@ def test_a_failed_restore_keeps_the_image(tmp_path):
     world.fail_at, world.error = 2, OperationFailed("can't bind")
     assert not restore(world)
     assert world.session.reason == "can't bind"
+    assert world.store.real.committed(ID) == [0]
+
+
+@pytest.mark.parametrize("error", [AgentUnavailable("not attached"), OSError(24, "too many")])
+def test_a_tree_that_its_reclaim_init_does_not_take_is_gone(tmp_path, error):
+    """It would run on until Slurm ends the job that is held again, and all of that would be lost:
+    its image is what is restored next (S3)."""
+    world = hibernated(tmp_path)
+    world.fail_in = {"adopt_root": error}
+    with suppress(OSError):
+        assert not restore(world)
+    assert world.tree.state == "dead"
     assert world.store.real.committed(ID) == [0]
 
 
