@@ -90,6 +90,34 @@ def test_what_the_dump_finds_leaves_the_session_as_it_was(lab: Lab) -> None:
         assert differs(job) == {}
 
 
+HOSTILE = r"""
+name=$(printf 'a\033[31m\377\nINFO forged')
+sbatch --parsable --reclaim=on -D "$HOME" -o %j.out -J "$name" --comment "$name" --wrap "
+> '$name'; ln -f '$name' '$name.2'; exec 5< '$name'; rm '$name'
+until [ -e $HOME/count-\$SLURM_JOB_ID ]; do sleep 0.2; done
+exec 5<&-; sleep 600"
+"""
+
+
+def test_names_that_are_no_text_hinder_nobody_and_forge_nothing(lab: Lab) -> None:
+    job = Counter(lab, int(lab.out("n1", "bash", "-c", HOSTILE, user="alice")), "alice")
+    try:
+        job.wait_for_session("ACTIVE")
+        done = job.reclaim("hibernate", check=False)
+        assert "deleted-link" in done.stderr
+        assert r"a\x1b[31m\xff\nINFO forged" in done.stderr
+        lab.exec("ctl", "touch", job.path, user="alice")
+        lab.wait("it to be closed", lambda: not job.reclaim("hibernate", check=False).returncode)
+        job.reclaim("restore")
+        job.wait_for_session("ACTIVE")
+        for node, daemon in (("ctl", "reclaimd"), ("n1", "reclaim-agent"), ("n2", "reclaim-agent")):
+            text = lab.logs(node, daemon)
+            assert "\nINFO forged" not in text
+            assert "\x1b" not in text
+    finally:
+        job.cancel()
+
+
 def _outer(job: Counter) -> int:
     """PID, as the node has it, of the counting process."""
     found = job.lab.out(job.node, "pgrep", "-o", "-u", job.user, "-f", f"objects.py {job.path}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_reclaim.adapters.slurm import scontrol
+from slurm_reclaim.adapters.slurm import scontrol, squeue
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import Runner
@@ -198,3 +198,13 @@ def test_node_names() -> None:
     assert names.expand("@all,n1") == ("@all", "n1")
     with pytest.raises(SchedulerUnavailable):
         names.expand("n[1-")
+
+
+def test_a_job_with_a_name_that_is_no_utf8_is_told_apart_all_the_same() -> None:
+    """As the runner hands it on: Slurm writes the byte as it is."""
+    name = rb'"a\n\\x\u001b\"' + b"\xff" + rb'\\"'
+    raw = b'{"jobs": [{"job_id": 7, "name": ' + name + b', "state_reason": "JobHeldUser"}]}'
+    text = raw.decode("utf-8", "backslashreplace")
+    assert squeue.state_reason(text, 7) == "JobHeldUser"
+    with pytest.raises(SchedulerUnavailable, match="JSON"):
+        squeue.state_reason(text[:-3], 7)
