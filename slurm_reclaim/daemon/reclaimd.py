@@ -131,7 +131,8 @@ class Reclaimd:
             notify("WATCHDOG=1")
 
         async def trim() -> None:
-            self._journal.trim(time.time() - EVENTS_KEPT)
+            # Beside the loop: it may be much, and agents wait for answers.
+            await asyncio.to_thread(self._journal.trim, time.time() - EVENTS_KEPT)
 
         async def alive() -> None:
             notify("WATCHDOG=1")

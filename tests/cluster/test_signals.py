@@ -130,6 +130,17 @@ def test_a_slow_download_from_another_node_counts(lab, start):
         lab.exec("n2", "kill", server, check=False)
 
 
+@pytest.mark.parametrize("where", ["$HOME", "/tmp"])
+def test_a_program_that_writes_files_counts(start, where):
+    """On the home's file system and on the node's own; next to no CPU."""
+    job = start(
+        f"while sleep 1; do head -c 1000000 /dev/zero > {where}/written-$SLURM_JOB_ID; done"
+    )
+    readings = job.wait_until_used("io")
+    unused(readings, "io")
+    assert readings["io"]["value"] < 10_000_000
+
+
 def test_output_on_a_terminal_is_not_use(start):
     """C35."""
     job = start('export TERM=xterm; script -qc "watch -n1 date" /dev/null > /dev/null')

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.conftest import Lab
-from tests.cluster.sessions import Counter
+from tests.cluster.sessions import Counter, only, processes
 
 Start = Callable[..., Counter]
 WHERE = {"reclaimd": "ctl", "reclaim-agent": "n1"}
@@ -39,23 +39,6 @@ def test_the_controllers_sandbox_stays_closed(lab: Lab) -> None:
     lab.exec("ctl", *words)
 
 
-@pytest.mark.parametrize("unit", WHERE)
-def test_a_daemon_that_hangs_is_started_anew(lab: Lab, unit: str) -> None:
-    node = WHERE[unit]
-    main = shown(lab, node, unit, "MainPID")
-    lab.exec(node, "systemctl", "set-property", "--runtime", unit, "TasksMax=infinity")
-    lab.exec(node, "kill", "-STOP", main)
-    # What its end at the watchdog does, without the two minutes: SIGABRT from systemd.
-    lab.exec(node, "systemctl", "kill", "--kill-whom=main", "-s", "ABRT", unit)
-    lab.exec(node, "kill", "-CONT", main, check=False)
-
-    def back() -> bool:
-        now = shown(lab, node, unit, "MainPID")
-        return now not in (main, "0") and shown(lab, node, unit, "ActiveState") == "active"
-
-    lab.wait(f"{unit} anew", back, 90)
-
-
 @pytest.fixture
 def session(counter: Start) -> Counter:
     return counter("-w", "n1")
@@ -72,18 +55,69 @@ def test_the_agents_stop_leaves_sessions_alone(lab: Lab, session: Counter) -> No
     assert session.counts_on().pid == before.pid
 
 
-def test_the_agents_death_in_a_restore_leaves_criu_alone(lab: Lab, session: Counter) -> None:
-    """KillMode=process: the new agent finds what the old one's CRIU has done or is doing."""
+def test_the_agents_death_in_a_restore_leaves_one_life_or_the_image(
+    lab: Lab, session: Counter
+) -> None:
+    """KillMode=process: what the old agent's children have done is seen by the new one. It goes
+    on with a tree that is whole, and undoes one that is not."""
     session.reclaim("hibernate")
     before = session.seen()
     lab.exec("ctl", "scontrol", "release", str(session.job))
     lab.wait("CRIU", lambda: not lab.exec("n1", "pgrep", "-x", "criu", check=False).returncode, 120)
     lab.exec("n1", "systemctl", "kill", "--kill-whom=main", "-s", "KILL", "reclaim-agent")
-    session.wait_for_session("ACTIVE", 120)
-    assert session.counts_on().count > before.count
+    lab.wait("its recovery", lambda: "agent-recovered" in session.kinds(), 120)
+    lab.wait("the outcome", lambda: session.session()["state"] in ("ACTIVE", "HIBERNATED"), 120)
+    if session.session()["state"] == "HIBERNATED":
+        lab.wait("nothing left", lambda: not processes(lab, "n1"))
+        # n1 is all that the job may have: what failed there is tried there again.
+        session.reclaim("restore", "--no-wait")
+        session.wait_for_session("ACTIVE", 120)
+    assert session.counts_on().pid == before.pid
+    assert session.seen().count > before.count
+    left = lab.out("n1", "cat", "/sys/fs/cgroup/system.slice/reclaim-agent.service/cgroup.procs")
+    main = shown(lab, "n1", "reclaim-agent", "MainPID")
+    words = ("ps", "-o", "pid=", "--ppid", main)
+    assert set(left.split()) <= {main, *lab.exec("n1", *words, check=False).stdout.split()}
 
 
-def test_after_a_reboot_all_is_there_again(lab: Lab) -> None:
+def test_the_watchdog_ends_what_hangs_and_no_session(lab: Lab, session: Counter) -> None:
+    """Both daemons at once, for the two minutes of their units."""
+    mains = {unit: shown(lab, node, unit, "MainPID") for unit, node in WHERE.items()}
+    before = session.counts_on()
+    for unit, node in WHERE.items():
+        lab.exec(node, "kill", "-STOP", mains[unit])
+
+    def anew(unit: str) -> bool:
+        now = shown(lab, WHERE[unit], unit, "MainPID")
+        return now not in (mains[unit], "0") and (
+            shown(lab, WHERE[unit], unit, "ActiveState") == "active"
+        )
+
+    for unit in WHERE:
+        lab.wait(f"{unit} anew", lambda unit=unit: anew(unit), 90)  # type: ignore[misc]
+    for unit, node in WHERE.items():
+        said = lab.out(node, "journalctl", "-q", "--no-pager", "-o", "cat", "-u", unit)
+        assert "Watchdog timeout" in said
+    assert session.counts_on().pid == before.pid
+    session.wait_for_session("ACTIVE")
+    session.reclaim("hibernate")
+    session.reclaim("restore")
+    assert session.counts_on().pid == before.pid
+
+
+def test_after_a_reboot_all_is_there_again(lab: Lab, counter: Start) -> None:
+    """One that was hibernated notices nothing. What runs is ended by systemd like all of the node:
+    Slurm hears of that from slurmstepd (the job has failed) or not (the node has, and the job is
+    requeued), for every job. One that has a checkpoint keeps it in both cases."""
+    with only(lab, "n2"):
+        saved, held = counter(), counter()
+    was = {}
+    for job in (saved, held):
+        job.reclaim("hibernate")
+        was[job] = job.seen()
+    with only(lab, "n2"):
+        saved.reclaim("restore")
+    assert saved.counts_on().node == "n2"
     boot = lab.out("n2", "cat", "/proc/sys/kernel/random/boot_id")
     lab.exec("n2", "systemctl", "reboot", check=False)
 
@@ -92,9 +126,20 @@ def test_after_a_reboot_all_is_there_again(lab: Lab) -> None:
         return done.returncode == 0 and done.stdout.strip() != boot
 
     lab.wait("n2 to boot", booted, 120)
-    ready = "idle" in lab.out("ctl", "sinfo", "-hn", "n2", "-p", "main", "-o", "%T")
     lab.wait("the agent", lambda: shown(lab, "n2", "reclaim-agent", "ActiveState") == "active", 90)
     assert lab.out("n2", "stat", "-c", "%a %U", "/run/slurm-reclaim") == "711 root"
-    assert ready or lab.wait(
-        "n2 idle", lambda: "idle" in lab.out("ctl", "sinfo", "-hn", "n2", "-p", "main", "-o", "%T")
-    )
+    words = ["sinfo", "-hn", "n2", "-p", "main", "-o", "%T"]
+    lab.wait("n2 well", lambda: lab.out("ctl", *words) in ("idle", "mixed"))
+    assert held.session()["state"] == "HIBERNATED"
+    held.reclaim("restore")
+    assert held.counts_on().pid == was[held].pid
+    assert held.seen().count > was[held].count
+    lab.wait("the other", lambda: saved.session()["state"] in ("ACTIVE", "ENDED"), 120)
+    if saved.session()["state"] == "ACTIVE":
+        assert saved.counts_on().pid == was[saved].pid
+        assert saved.seen().count > was[saved].count
+    else:
+        assert lab.job_state(saved.job) == "FAILED"
+        listed = lab.out("ctl", "reclaim", "checkpoints", "list", "--json")
+        assert saved.session()["session"] in listed
+    assert saved.output().count("started") == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu import command, credentials, images
+from slurm_reclaim.adapters.criu import command, credentials, images, mending
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe
 from slurm_reclaim.adapters.criu.fitting import Fitting
@@ -79,6 +79,7 @@ class SessionTree:
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
         self._criu: command.Running | None = None
+        self._shut: list[images.Ends] = []
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
         self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
@@ -193,6 +194,8 @@ class SessionTree:
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
+        mending.see_in_flight(staged.images)
+        mending.see_closing(staged.images)
 
     @contextmanager
     def _at_work(self, entry: Entry, words: list[str]) -> Iterator[command.Running]:
@@ -301,6 +304,7 @@ class SessionTree:
             if not done.ok:
                 raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
             self._see_alive(manifest)
+            repair.shut(self._members(), self._shut)
             self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
@@ -317,6 +321,7 @@ class SessionTree:
         known = rights.of_threads(manifest.rights)
         credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
+        self._shut = mending.mend(private, manifest.uid)
         images.resume_interrupted_calls(private)
         self._fitting.edit(private)
         if manifest.seccomp:

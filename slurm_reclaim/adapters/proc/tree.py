@@ -7,6 +7,7 @@ Its own /proc is reachable as /proc/<init>/root/proc, where PIDs are the session
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from slurm_reclaim.model.checkpoint import Credentials
 
 PROC = Path("/proc")
+TOO_LONG = "path too long"  # a descriptor's path that the kernel can't tell: over 4096 bytes
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -74,6 +76,10 @@ def descriptors(process: Path) -> Iterator[tuple[str, str]]:
             target = os.readlink(process / "fd" / name)
         except (FileNotFoundError, ProcessLookupError):
             continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            target = TOO_LONG
         yield name, target
 
 
@@ -206,20 +212,40 @@ def credentials(process: Process) -> Credentials:
     )
 
 
+def pidfd(pid: int) -> int:
+    """A PID file descriptor of a process. Raises ProcessLookupError where it is gone, OSError."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        # So Linux 6.12 says it (6.18 no longer) of a process that was reaped while its PID is still
+        # that of a session or group, as a batch script's is for as long as its children live.
+        if error.errno == errno.EINVAL and pid > 0:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
+        raise
+
+
 def signal_all(processes: Iterable[Process], number: int) -> None:
-    """Send a signal to each, by pidfd, so that a reused PID is never hit."""
+    """Send a signal to each, by pidfd, so that a reused PID is never hit. Raises the first OSError
+    when all others have had theirs."""
+    failed = None
     for process in processes:
         try:
-            fd = os.pidfd_open(process.pid)
+            _signal(process, number)
         except ProcessLookupError:
             continue
-        try:
-            if start_time(process.pid) == process.start:
-                signal.pidfd_send_signal(fd, number)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(fd)
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _signal(process: Process, number: int) -> None:
+    fd = pidfd(process.pid)
+    try:
+        if start_time(process.pid) == process.start:
+            signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)
 
 
 def kill_all(init: int, *, timeout: float = 30.0) -> bool:
@@ -232,7 +258,8 @@ def kill_all(init: int, *, timeout: float = 30.0) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
-        signal_all(left, signal.SIGKILL)
+        with suppress(OSError):  # who could not be signalled is still there the next time
+            signal_all(left, signal.SIGKILL)
         time.sleep(0.01)
 
 

@@ -142,11 +142,12 @@ def test_time_limit(bench):
 
 
 def test_signal_before_the_end(bench):
+    """Due only once both run, however long their start took."""
     jobs = []
     for answer in (("mode=ignore",), FRESH):
         bench.answer(*answer)
         text = "trap 'echo warned; exit 0' USR1; echo ready; while :; do sleep 0.2; done"
-        jobs.append(bench.submit(text, "-t", "1", "--signal=B:USR1@59"))
+        jobs.append(bench.submit(text, "-t", "10", "--signal=B:USR1@60"))
         bench.has(jobs[-1], "ready")
     bench.end_soon(*jobs, seconds=50)
     for job in jobs:

@@ -1,4 +1,4 @@
-"""The servers of objects, of tests that want one: started once."""
+"""A store in a directory, and the servers of objects of tests that want one: started once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from pathlib import Path
 import pytest
 
 from slurm_reclaim.adapters.store import bucket as buckets
+from slurm_reclaim.adapters.store.collection import Collection
+from slurm_reclaim.adapters.store.directory import DirectoryStore
 from tests.parts.store.cloud import Cloud, GoogleCloud, patience
 from tests.parts.store.google import google_server
+from tests.parts.store.stored import new_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    return new_store(tmp_path)
+
+
+@pytest.fixture
+def collection(store: DirectoryStore) -> Collection:
+    return Collection(store, "n1")
 
 
 @pytest.fixture(scope="session")

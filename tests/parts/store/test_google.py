@@ -16,7 +16,7 @@ from slurm_reclaim.adapters.store import bucket as buckets
 from slurm_reclaim.adapters.store.bucket import Bucket, Denied
 from slurm_reclaim.errors import StoreUnavailable
 from tests.parts.store.cloud import DATA, PREFIX, gets, patience, puts
-from tests.parts.store.test_remote_collection import three, whole
+from tests.parts.store.kept_away import three, whole
 from tests.parts.store.world import ID
 
 pytestmark = pytest.mark.parametrize("cloud", ["gs"], indirect=True)
