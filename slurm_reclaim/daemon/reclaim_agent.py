@@ -32,6 +32,7 @@ from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.plugin_socket import PluginSocket
 from slurm_reclaim.config.load import digest, load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.daemon import logs
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_preflights import NodePreflights
@@ -190,9 +191,7 @@ def main(path: str) -> None:
     """The slurm-reclaim agent: watches, hibernates and restores the sessions of this node."""
     try:
         settings = Settings(path)
-        logging.basicConfig(
-            level=settings().logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
-        )
+        logs.begin(settings().logging.level)
         logging.getLogger("sh").setLevel(logging.WARNING)
         if os.geteuid() != 0:
             raise ReclaimError("reclaim-agent must run as root")

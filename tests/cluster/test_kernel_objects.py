@@ -90,6 +90,100 @@ def test_what_the_dump_finds_leaves_the_session_as_it_was(lab: Lab) -> None:
         assert differs(job) == {}
 
 
+HOSTILE = r"""
+name=$(printf 'a\033[31m\377\nINFO forged')
+sbatch --parsable --reclaim=on -D "$HOME" -o %j.out -J "$name" --comment "$name" --wrap "
+> '$name'; ln -f '$name' '$name.2'; exec 5< '$name'; rm '$name'
+until [ -e $HOME/count-\$SLURM_JOB_ID ]; do sleep 0.2; done
+exec 5<&-; sleep 600"
+"""
+
+
+def test_names_that_are_no_text_hinder_nobody_and_forge_nothing(lab: Lab) -> None:
+    job = Counter(lab, int(lab.out("n1", "bash", "-c", HOSTILE, user="alice")), "alice")
+    try:
+        job.wait_for_session("ACTIVE")
+        done = job.reclaim("hibernate", check=False)
+        assert "deleted-link" in done.stderr
+        assert r"a\x1b[31m\xff\nINFO forged" in done.stderr
+        lab.exec("ctl", "touch", job.path, user="alice")
+        lab.wait("it to be closed", lambda: not job.reclaim("hibernate", check=False).returncode)
+        job.reclaim("restore")
+        job.wait_for_session("ACTIVE")
+        for node, daemon in (("ctl", "reclaimd"), ("n1", "reclaim-agent"), ("n2", "reclaim-agent")):
+            text = lab.logs(node, daemon)
+            assert "\nINFO forged" not in text
+            assert "\x1b" not in text
+    finally:
+        job.cancel()
+
+
+# -- what lies around a session ------------------------------------------------------------------
+
+ATTRIBUTES = """exec python3 -c '
+import os, time
+open("/tmp/attributes", "w").close()
+os.setxattr("/tmp/attributes", "user.kept", b"yes")
+count = 0
+while True:
+    count += 1
+    kept = os.listxattr("/tmp/attributes") == ["user.kept"]
+    with open(os.environ["SAY"] + ".new", "w") as file:
+        file.write(f"{count} {os.getpid()} {os.uname().nodename} {kept}")
+    os.rename(os.environ["SAY"] + ".new", os.environ["SAY"])
+    if os.path.exists(os.environ["SAY"] + ".deeper"):
+        os.unlink(os.environ["SAY"] + ".deeper")
+        os.chdir("/tmp")
+        for _ in range(25):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        os.chdir("/tmp")
+    time.sleep(0.2)
+'"""
+
+
+def test_attributes_of_files_in_tmp_come_along_and_paths_too_deep_are_told(lab: Lab) -> None:
+    job = program(lab, ATTRIBUTES)
+    try:
+        before = job.counts_on()
+        assert before.memory
+        job.reclaim("hibernate")
+        job.reclaim("restore")
+        after = job.counts_on()
+        assert (after.pid, after.memory) == (before.pid, True)
+        lab.exec("ctl", "touch", f"{job.path}.deeper", user="alice")
+        job.counts_on()
+        done = job.reclaim("hibernate", check=False)
+        assert done.returncode == 41
+        assert "longer than 4000 bytes" in done.stderr
+        assert job.counts_on().pid == before.pid
+    finally:
+        job.cancel()
+
+
+def test_a_restore_that_the_jobs_memory_is_too_small_for_says_so(lab: Lab) -> None:
+    """CRIU needs some for each process, which a limit just above what they need has no room for."""
+    many = "for i in $(seq 400); do sleep 600 & done"
+    loop = "i=0; while :; do i=$((i+1)); echo $i $$ x True > $SAY; sleep 0.3; done"
+    text = f"#!/bin/bash\nSAY=$HOME/count-$SLURM_JOB_ID\n{many}\n{loop}\n"
+    words = ("--reclaim=on", "--mem=150", "-D", "/shared/home/alice", "-o", "%j.out")
+    job = Counter(lab, lab.sbatch(text, *words), "alice")
+    try:
+        job.wait_for_session("ACTIVE")
+        lab.wait("all of them", lambda: lab.exec("ctl", "cat", job.path, check=False).stdout)
+        before = job.seen()
+        job.reclaim("hibernate")
+        done = job.reclaim("restore", check=False)
+        assert done.returncode == 42
+        more = f"scontrol update JobId={job.job} MinMemoryNode="
+        assert more in done.stderr
+        lab.exec("ctl", *f"{more}1500".split(), user="alice")
+        job.reclaim("restore")
+        assert job.counts_on().pid == before.pid
+    finally:
+        job.cancel()
+
+
 def _outer(job: Counter) -> int:
     """PID, as the node has it, of the counting process."""
     found = job.lab.out(job.node, "pgrep", "-o", "-u", job.user, "-f", f"objects.py {job.path}")

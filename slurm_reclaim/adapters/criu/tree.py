@@ -18,6 +18,7 @@ from slurm_reclaim.adapters.cuda.half import GpuHalf
 from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import (
     blockers,
+    cgroup,
     repair,
     rights,
     sockets,
@@ -80,6 +81,7 @@ class SessionTree:
         self._rights: dict[int, Rights] = {}
         self._criu: command.Running | None = None
         self._shut: list[images.Ends] = []
+        self._oom_kills = 0
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
         self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
@@ -295,6 +297,7 @@ class SessionTree:
         manifest, criu = opened.manifest, self._criu
         if criu is None:
             raise ProgrammingError("restored only while it is coming back")
+        self._oom_kills = cgroup.oom_kills_of(self._session.relay)
         try:
             self._prepare(opened)
             opened.give()
@@ -302,7 +305,8 @@ class SessionTree:
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:
-                raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
+                why = self._why("restore", done, opened.criu / "restore.log")
+                raise RestoreFailed(why + self._short_of_memory())
             self._see_alive(manifest)
             repair.shut(self._members(), self._shut)
             self._gpus.bring_back(manifest.needs, self._members())
@@ -313,6 +317,16 @@ class SessionTree:
             raise
         finally:
             self._gpus.limit.put_back()
+
+    def _short_of_memory(self) -> str:
+        """CRIU restores in the job's cgroup and needs some memory for each process of its own."""
+        if cgroup.oom_kills_of(self._session.relay) <= self._oom_kills:
+            return ""
+        job = self._session.job_id
+        return (
+            "; the job's memory limit was reached, more of it: "
+            f"scontrol update JobId={job} MinMemoryNode=..."
+        )
 
     def _prepare(self, opened: Opened) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from; put back what CRIU

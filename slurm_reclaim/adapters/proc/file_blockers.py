@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from slurm_reclaim.adapters.proc.filesystems import place_of
 from slurm_reclaim.adapters.proc.opened import Opened
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.printable import escaped
 
 # Those that CRIU opens again by path: major numbers 1 (mem), 5 (tty, ptmx), 136-143 (pts)
 _GOOD_MAJORS = {1, 5, *range(136, 144)}
@@ -68,7 +69,7 @@ def find(
 
 
 def shown(each: Opened) -> str:
-    return each.path.decode("utf-8", "backslashreplace")
+    return escaped(each.path.decode("utf-8", "backslashreplace"))
 
 
 def _denied(each: Opened) -> Iterator[Blocker]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_reclaim.model.checkpoint import Credentials
+from slurm_reclaim.model.printable import escaped
 
 PROC = Path("/proc")
 TOO_LONG = "path too long"  # a descriptor's path that the kernel can't tell: over 4096 bytes
@@ -41,7 +42,7 @@ class Process:
         return tuple(int(x) for x in self.status["Uid"].split())
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.inner})"
+        return f"{escaped(self.name)} ({self.inner})"
 
 
 def kernel_text(path: Path) -> str:

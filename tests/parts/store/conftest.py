@@ -1,4 +1,4 @@
-"""A store in a directory, and the servers of objects, of tests that want one: started once."""
+"""A store in a directory, and the servers of objects of tests that want one: started once."""
 
 from __future__ import annotations
 

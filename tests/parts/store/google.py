@@ -14,6 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.parts.store.bucket import BUCKET, Fault, Headers, Proxy
 
+# What Google answers where an upload is given up.
+CANCELLED = 499
+
 
 @dataclass
 class GoogleProxy(Proxy):
@@ -29,7 +32,7 @@ class GoogleProxy(Proxy):
         where, _, key = asked.path.partition("/o/")
         bucket = where.partition("/b/")[2].partition("/")[0]
         query = parse_qs(asked.query)
-        if where.startswith("/upload"):
+        if where.startswith("/upload") and method != "DELETE":
             key = query.get("name", [""])[0]
             begins = query.get("uploadType") == ["resumable"] and "upload_id" not in query
             return "POST" if begins else "PUT", f"/{bucket}/{key}"
@@ -42,8 +45,10 @@ class GoogleProxy(Proxy):
         return "application/json", json.dumps(said)
 
     def _ask(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Headers, bytes]:
-        status, headers, answer = super()._ask(asked, body)
         method, path = self.named(asked.command, asked.path)
+        if method == "DELETE" and asked.path.startswith("/upload"):
+            return CANCELLED, [], b""  # of which the emulator knows nothing
+        status, headers, answer = super()._ask(asked, body)
         if status != 200 or method == "PUT" or (method == "GET" and path != f"/{BUCKET}"):
             return status, headers, answer
         told = json.loads(answer or b"{}")

@@ -16,7 +16,7 @@ from slurm_reclaim.adapters.store import bucket as buckets
 from slurm_reclaim.adapters.store.bucket import Bucket, Denied
 from slurm_reclaim.errors import StoreUnavailable
 from tests.parts.store.cloud import DATA, PREFIX, gets, patience, puts
-from tests.parts.store.test_remote_collection import three, whole
+from tests.parts.store.kept_away import three, whole
 from tests.parts.store.world import ID
 
 pytestmark = pytest.mark.parametrize("cloud", ["gs"], indirect=True)
@@ -112,12 +112,14 @@ def test_a_list_in_pages_is_whole_or_none(cloud):
         collection._bucket.list("lab/", 10)
 
 
-def test_where_no_checksum_is_told_the_bytes_are_compared(cloud):
+def test_where_no_checksum_is_told_the_bytes_are_compared(cloud, tmp_path):
     cloud.proxy.hidden = ("md5Hash", "etag")
     cut = cloud.proxy.fail(on=puts("/packs/"), times=1, short_up=True)
     (pack,) = cloud.node("n1").put(0, {"pages-1.img": DATA}).packs
     assert cut.seen == 1
     assert ("GET", f"/{cloud.direct._root}/{PREFIX}packs/{pack.path}") in cloud.proxy.requests
+    assert sent(cloud, tmp_path, b"these") == b"these"
+    assert sent(cloud, tmp_path, b"those") == b"those"
     whole(cloud, 0)
     assert cloud.node("n2").get(0, "pages-1.img") == DATA
 
@@ -192,5 +194,5 @@ def test_a_clock_that_is_off_is_named(cloud, account, monkeypatch):
 def test_an_account_that_is_gone_is_named(cloud, account):
     path, tokens = account
     tokens.answer = 400, {"error": "invalid_grant", "error_description": "account not found"}
-    with pytest.raises(StoreUnavailable, match=r"401.*account not found"):
+    with pytest.raises(StoreUnavailable, match=r"refused \(401\).*account not found"):
         with_account(cloud, path).list("lab/", 10)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_reclaim.adapters.slurm import scontrol
+from slurm_reclaim.adapters.slurm import scontrol, squeue
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import MOST_AT_ONCE, Runner
@@ -219,3 +219,13 @@ async def test_whoever_asks_runs_no_more_of_them_than_the_host_can_bear(
     counts = [int(line) for line in (tmp_path / "seen").read_text().split()]
     assert len(counts) == 90
     assert max(counts) <= MOST_AT_ONCE
+
+
+def test_a_job_with_a_name_that_is_no_utf8_is_told_apart_all_the_same() -> None:
+    """As the runner hands it on: Slurm writes the byte as it is."""
+    name = rb'"a\n\\x\u001b\"' + b"\xff" + rb'\\"'
+    raw = b'{"jobs": [{"job_id": 7, "name": ' + name + b', "state_reason": "JobHeldUser"}]}'
+    text = raw.decode("utf-8", "backslashreplace")
+    assert squeue.state_reason(text, 7) == "JobHeldUser"
+    with pytest.raises(SchedulerUnavailable, match="JSON"):
+        squeue.state_reason(text[:-3], 7)
