@@ -31,6 +31,7 @@ from slurm_reclaim.stages.node_record import save_if_possible
 log = logging.getLogger(__name__)
 
 NEVER_TAKEN = -1000  # oom_score_adj
+MOST_EVENTS = 20_000  # that wait for the controller
 
 
 class NodeSessions:
@@ -129,6 +130,8 @@ class NodeSessions:
             details=details or {},
         )
         self.events.append(event)
+        # A controller that is away for days must not cost the node its memory.
+        del self.events[:-MOST_EVENTS]
         self.changed.set()
 
     def started_unmanaged(self, problem: str, job_id: int, uid: int) -> None:

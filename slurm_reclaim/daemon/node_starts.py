@@ -110,9 +110,7 @@ class NodeStarts:
         job_id, uid = lines.number(message, "job"), lines.number(message, "uid")
         try:
             answer = await self._decide(job_id, uid, message)
-        except StoreUnavailable:
-            raise
-        except ReclaimError as error:
+        except OperationFailed as error:
             self._sessions.started_unmanaged(error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
         if answer["mode"] != "ignore":
@@ -128,7 +126,7 @@ class NodeStarts:
         images, trouble = [], ""
         try:
             images = await asyncio.to_thread(self._store.of_job, job_id, uid)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
         answer = await self._ask(job_id, uid, images, timeout=START_PATIENCE)
         mode = StartMode.WAIT if answer is None else answer.mode
@@ -172,7 +170,8 @@ class NodeStarts:
     async def _ask(
         self, job_id: int, uid: int, images: list[str], timeout: float
     ) -> StartAnswer | None:
-        """What the controller says of a job with an image; None where it does not answer."""
+        """What the controller says of a job with an image, WAIT where it refuses to; None where it
+        does not answer."""
         question = StartQuestion(
             node=self._sessions.node,
             job_id=job_id,
@@ -188,6 +187,11 @@ class NodeStarts:
         except Unavailable as error:
             log.warning("job=%s starts and the controller is silent: %s", job_id, error)
             return None
+        except ReclaimError as error:
+            # A no of whatever kind (it takes us for another node, say) is no word about the job's
+            # image: what is not known is waited for (S10).
+            log.error("job=%s starts and the controller will not say how: %s", job_id, error)
+            return StartAnswer(StartMode.WAIT, f"the controller will not say: {error.message}")
 
     def _checkpoints(self, images: list[str]) -> list[str]:
         """`session id/restart count` of every committed checkpoint."""

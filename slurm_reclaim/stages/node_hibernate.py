@@ -247,12 +247,14 @@ def lift_hold(session: NodeSession, link: Link) -> None:
 
 
 def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
-    """After the commit the image is the session: the tree must never run again (S3)."""
+    """After the commit the image is the session: the tree must never run again (S3). Whatever goes
+    wrong here, to say that the hibernation failed would be to say that the tree is the session."""
     for _ in range(_ATTEMPTS):
         try:
             tree.kill()
-        except OperationFailed:
-            pass  # what does not die at once has SIGKILL pending and never runs its own code again
+        except OperationFailed as error:
+            # What does not die at once has SIGKILL pending and never runs code of its own again.
+            log.warning("job=%s is saved; %s", session.job_id, error.message)
         except Exception:
             log.exception("job=%s is saved, and could not be killed", session.job_id)
             continue

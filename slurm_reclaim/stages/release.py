@@ -158,15 +158,20 @@ async def step(desk: Desk, session: Session) -> None:
     if job.running:
         started(desk, session, job)
     elif job.waiting and job.held:
-        desk.apply(session.id, Fact.HELD_AGAIN, _why_held(desk, session, job))
+        _held_again(desk, session, job)
     elif job.waiting:
         await keep(desk, session, job)
 
 
-def _why_held(desk: Desk, session: Session, job: Job) -> str:
-    if job.reason == "BadConstraints":
-        # Slurm holds a released job by itself while every node is excluded, and lets it go again
-        # when one no longer is (seen with 24.11).
-        found = suitable(desk, session, job)
-        return f"{NO_NODE}: {found.explain()}"
-    return f"the job is held again: {job.reason or 'held'}"
+def _held_again(desk: Desk, session: Session, job: Job) -> None:
+    if job.reason != "BadConstraints":
+        reason = f"the job is held again: {job.reason or 'held'}"
+        desk.apply(session.id, Fact.HELD_AGAIN, reason)
+        return
+    # Slurm holds a released job by itself while every node is excluded, and lets it go again when
+    # one no longer is (seen with 24.11). Of all nodes that fit it may want those alone on which a
+    # restore has failed (-w, -C): as in _try_again, whatever it was may be mended by now.
+    reason = f"{NO_NODE}: {suitable(desk, session, job).explain()}"
+    if session.bad_nodes:
+        reason += "; it is tried there once more"
+    desk.apply(session.id, Fact.HELD_AGAIN, reason, bad_nodes=())

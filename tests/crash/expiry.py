@@ -26,7 +26,8 @@ EVENTS = (
     "slurmctld dead for 4 s",
     "munged of ctl dead for 4 s",
     "reclaimd dead for 12 s",
-    "reclaimd upgraded in place",
+    world.UPGRADED_CTL,
+    world.UPGRADED_NODE,
 )
 
 
@@ -141,10 +142,12 @@ class ExpiryLane(Lane):
         if not point.event:
             time.sleep(STOPPED)
         elif point.event == POWER:
-            there = Ticker(self.rig, host)
             # What runs on it goes back to its last checkpoint.
             self.ticker.floor = self.ticker.saved if host == self.node else self.ticker.floor
-            world.EVENTS["power failure of the node"](self.rig, there)
+            world.EVENTS["power failure of the node"](self.rig, Ticker(self.rig, host))
+        elif point.event == world.UPGRADED_NODE:
+            # The one that deletes, wherever the session is.
+            world.EVENTS[point.event](self.rig, Ticker(self.rig, host))
         else:
             world.EVENTS[point.event](self.rig, self.ticker)
 

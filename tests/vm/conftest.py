@@ -55,9 +55,10 @@ def lab() -> Iterator[Lab]:
     if "RECLAIM_VM" not in os.environ:
         pytest.skip("make vm")
     machines = Machines(os.environ.get("RECLAIM_VM_NAME", "vm"))
-    found_up = machines.is_up()
+    # By their QEMUs: a daemon that an interrupted run left stopped is no reason to power them off.
+    found_up = any(Machine(Places(machines.name), node).process() for node in NODES)
     try:
-        if not found_up or os.environ["RECLAIM_VM"] != "installed":
+        if not machines.is_up() or os.environ["RECLAIM_VM"] != "installed":
             machines.up()
         yield machines
     finally:

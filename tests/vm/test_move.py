@@ -53,22 +53,34 @@ def test_the_owner_releases_it_with_slurms_own_command(lab: Lab, counter: Start)
     assert job.seen().pid == before.pid
 
 
-def test_a_machine_without_power_takes_no_hibernated_session_with_it(
-    lab: Lab, counter: Start
-) -> None:
+def test_a_machine_without_power_takes_no_saved_session_with_it(lab: Lab, counter: Start) -> None:
+    """One is hibernated, one was and runs again, one was never saved and begins anew, as any."""
     with only(lab, "n1"):
-        job = counter()
-    job.reclaim("hibernate")
-    before = job.seen()
+        held, saved, fresh = counter(), counter(), counter()
+    was = {}
+    for job in (held, saved):
+        job.reclaim("hibernate")
+        was[job] = job.seen()
+    with only(lab, "n1"):
+        saved.reclaim("restore")
+    assert saved.counts_on().node == "n1"
     lab.kill("n1")
     # Released before, Slurm may start it on the dead node, and then it may live there: S3.
     words = ["sinfo", "-hn", "n1", "-p", "main", "-o", "%T"]
     lab.wait("Slurm to miss n1", lambda: "down" in lab.out("ctl", *words), 120)
-    job.reclaim("restore")
-    assert job.counts_on().count > before.count
-    assert job.node == "n2"
+    held.reclaim("restore")
+    assert held.counts_on().node == "n2"
+    assert held.seen().count > was[held].count
+    assert saved.session()["state"] != "ACTIVE", "S3: n1 may still run it"
     lab.boot("n1")
-    lab.wait("n1 idle", lambda: "idle" in lab.out("ctl", *words))
+    lab.wait("n1 well", lambda: lab.out("ctl", *words) in ("idle", "mixed", "allocated"))
+    saved.wait_for_session("ACTIVE", 120)
+    for job in (held, saved):
+        assert job.counts_on().pid == was[job].pid
+        assert job.output().count("started") == 1
+    assert saved.seen().count > was[saved].count
+    lab.wait("a new run", lambda: "started 1" in fresh.output(), 120)
+    fresh.counts_on()
 
 
 def test_nothing_is_left_of_a_restored_session_that_is_cancelled(lab: Lab, counter: Start) -> None:

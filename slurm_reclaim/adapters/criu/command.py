@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import sh
 
+from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.model.checkpoint import Credentials
 
 LIBEXEC = Path("/usr/libexec/slurm-reclaim")
@@ -95,7 +96,7 @@ class Running:
         self._command = command
         self.ended: int | None = None
         with suppress(ProcessLookupError):
-            self.ended = os.pidfd_open(self.pid)
+            self.ended = tree.pidfd(self.pid)
 
     def kill(self) -> None:
         if self.ended is not None:

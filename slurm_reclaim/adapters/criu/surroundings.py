@@ -56,7 +56,7 @@ def _why(done: command.Finished, target: Path) -> str:
 def take_fd(pid: int, fd: int) -> int:
     """A duplicate of another process's descriptor (pidfd_getfd(2)), sharing its file offset."""
     libc = ctypes.CDLL(None, use_errno=True)
-    pidfd = os.pidfd_open(pid)
+    pidfd = tree.pidfd(pid)
     try:
         taken = libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
         if taken < 0:

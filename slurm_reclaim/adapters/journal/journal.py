@@ -204,13 +204,14 @@ class SqlJournal:
 
     def trim(self, before: float) -> None:
         """Drop events and settled intents older than `before` (Unix seconds), and what sessions
-        that have ended were judged by; sessions stay."""
+        that have ended were judged by and their owners told; sessions stay."""
         with self._writing() as connection:
             first = connection.scalar(statements.FIRST_EVENT_KEPT, {"before": before})
             old = {"first": _NO_EVENT if first is None else first}
             connection.execute(statements.TRIM_EVENTS, old)
             connection.execute(statements.TRIM_INTENTS, {"before": before})
             connection.execute(statements.TRIM_EVIDENCE)
+            connection.execute(statements.TRIM_ANNOUNCED)
 
     def _store(self, connection: Connection, session: Session) -> None:
         change = {"which": str(session.id), **_row(session)}

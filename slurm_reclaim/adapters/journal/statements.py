@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import Integer, bindparam, delete, insert, select, update
 
-from slurm_reclaim.adapters.journal.tables import events, evidence, intents, meta, sessions
+from slurm_reclaim.adapters.journal.tables import (
+    announced,
+    events,
+    evidence,
+    intents,
+    meta,
+    sessions,
+)
 from slurm_reclaim.model.lifecycle import State
 
 # A bindparam() that is named like a column would be taken for that column's new value.
@@ -60,7 +67,7 @@ FORGET = delete(meta).where(meta.c.name == bindparam("which"))
 
 EVIDENCE = select(evidence)
 ADD_EVIDENCE = insert(evidence)
-TRIM_EVIDENCE = delete(evidence).where(
-    evidence.c.session.not_in(select(sessions.c.id).where(sessions.c.state != State.ENDED.value))
-)
+_LIVING = select(sessions.c.id).where(sessions.c.state != State.ENDED.value)
+TRIM_EVIDENCE = delete(evidence).where(evidence.c.session.not_in(_LIVING))
+TRIM_ANNOUNCED = delete(announced).where(announced.c.session.not_in(_LIVING))
 FORGET_EVIDENCE = delete(evidence).where(evidence.c.session == bindparam("which"))

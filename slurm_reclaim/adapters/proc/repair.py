@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 
+from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, socket_inode
 
 Ends = tuple[tuple[str, int], tuple[str, int]]  # of a connection: here and there
@@ -70,7 +71,7 @@ def _sockets(processes: Iterable[Process]) -> Iterator[socket.socket]:
     seen: set[int] = set()
     for process in processes:
         try:
-            pidfd = os.pidfd_open(process.pid)
+            pidfd = tree.pidfd(process.pid)
         except OSError:
             continue
         try:

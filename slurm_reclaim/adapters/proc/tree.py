@@ -213,20 +213,40 @@ def credentials(process: Process) -> Credentials:
     )
 
 
+def pidfd(pid: int) -> int:
+    """A PID file descriptor of a process. Raises ProcessLookupError where it is gone, OSError."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        # So Linux 6.12 says it (6.18 no longer) of a process that was reaped while its PID is still
+        # that of a session or group, as a batch script's is for as long as its children live.
+        if error.errno == errno.EINVAL and pid > 0:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
+        raise
+
+
 def signal_all(processes: Iterable[Process], number: int) -> None:
-    """Send a signal to each, by pidfd, so that a reused PID is never hit."""
+    """Send a signal to each, by pidfd, so that a reused PID is never hit. Raises the first OSError
+    when all others have had theirs."""
+    failed = None
     for process in processes:
         try:
-            fd = os.pidfd_open(process.pid)
+            _signal(process, number)
         except ProcessLookupError:
             continue
-        try:
-            if start_time(process.pid) == process.start:
-                signal.pidfd_send_signal(fd, number)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(fd)
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _signal(process: Process, number: int) -> None:
+    fd = pidfd(process.pid)
+    try:
+        if start_time(process.pid) == process.start:
+            signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)
 
 
 def kill_all(init: int, *, timeout: float = 30.0) -> bool:
@@ -239,7 +259,8 @@ def kill_all(init: int, *, timeout: float = 30.0) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
-        signal_all(left, signal.SIGKILL)
+        with suppress(OSError):  # who could not be signalled is still there the next time
+            signal_all(left, signal.SIGKILL)
         time.sleep(0.01)
 
 

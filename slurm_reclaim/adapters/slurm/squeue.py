@@ -33,7 +33,7 @@ _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 async def list_jobs(runner: Runner, names: NodeNames) -> list[Job]:
     cutter = Cutter(JOB_FIELDS)
-    answer = await runner.run(*_ALL, "-O", cutter.format)
+    answer = await runner.run(*_ALL, "-O", cutter.format, at_once=True)
     # In a thread: a hundred thousand jobs take seconds, and agents wait for answers meanwhile.
     return await asyncio.to_thread(lambda: [job_of(row, names) for row in cutter.rows(answer.out)])
 

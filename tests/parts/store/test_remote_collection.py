@@ -10,7 +10,7 @@ from slurm_reclaim.adapters.store import leases
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.errors import StoreUnavailable, WrongState
 from slurm_reclaim.model.checkpoint import STORE_MARKER
-from tests.parts.store.cloud import PREFIX, gets
+from tests.parts.store.cloud import PREFIX, gets, takes_long
 from tests.parts.store.kept_away import SECOND, removals, three, whole
 from tests.parts.store.world import ID
 
@@ -59,6 +59,7 @@ def test_a_large_catalogue_comes_in_pages(cloud):
     assert found == [f"lab/{job}.2001.1000" for job in (6, 7, 8, 9)]
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
 @pytest.mark.parametrize("on", ["list", "manifest"])
 def test_what_does_not_answer_is_not_a_catalogue(cloud, fault, on):
@@ -76,6 +77,7 @@ def listing(method, path):
     return method == "GET" and "manifest" not in path and path.strip("/").count("/") == 0
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 503}, {"lost": True}])
 def test_a_look_is_tried_again(cloud, fault):
     three(cloud)
@@ -195,6 +197,7 @@ def test_a_word_that_is_old_holds_nothing_up(cloud, monkeypatch):
     assert cloud.stored() == set()
 
 
+@takes_long
 def test_what_is_read_is_not_deleted(cloud):
     """A restore on another node fetches at that moment."""
     one, two = three(cloud), cloud.node("n2")

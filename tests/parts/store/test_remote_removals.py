@@ -6,7 +6,7 @@ import pytest
 
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.errors import StoreUnavailable, WrongState
-from tests.parts.store.cloud import PREFIX
+from tests.parts.store.cloud import PREFIX, takes_long
 from tests.parts.store.kept_away import next_pass, removals, three, whole
 from tests.parts.store.world import ID
 
@@ -15,6 +15,7 @@ class Died(BaseException):
     pass
 
 
+@takes_long
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 def test_it_may_die_at_every_removal_and_the_next_pass_ends_it(cloud, monkeypatch, ended, after):
@@ -67,6 +68,7 @@ def test_what_is_left_without_a_manifest_is_taken_up(cloud):
     whole(cloud, 0, 2)
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
 @pytest.mark.parametrize("part", ["/1/manifest.json", "/1/index", "/packs/"])
 def test_a_removal_that_fails_is_said_and_done_again(cloud, fault, part):

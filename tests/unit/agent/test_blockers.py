@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -171,6 +172,43 @@ def test_processes_outside_of_the_tree():
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_is_gone_but_leads_a_session_takes_no_signal_from_the_others():
+    """Linux 6.12 says EINVAL of it and not ESRCH; a batch script that ends first is such a one."""
+    reading, writing = os.pipe()
+    leader = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo $!; read x"],
+        stdin=reading, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    child = tree.read(int(leader.stdout.readline()))
+    try:
+        first = tree.read(leader.pid)
+        os.write(writing, b"end\n")
+        assert leader.wait() == 0
+        with pytest.raises(ProcessLookupError):
+            tree.pidfd(leader.pid)
+        tree.signal_all([first, child], signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while (left := tree.read(child.pid)) is not None and left.state != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        tree.signal_all([child], signal.SIGKILL)
+        leader.stdout.close()
+        os.close(reading)
+        os.close(writing)
+
+
+def test_who_can_not_be_signalled_does_not_spare_the_others():
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        refused = replace(tree.read(os.getpid()), pid=-1)
+        with pytest.raises(OSError, match="Invalid argument"):
+            tree.signal_all([refused, tree.read(process.pid)], signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    finally:
+        process.kill()
 
 
 def test_a_reused_pid_is_never_signalled():

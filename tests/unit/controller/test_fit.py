@@ -55,6 +55,32 @@ async def test_paths_that_are_none(stand: Stand, accept: tuple[str, ...]) -> Non
         await requests.ask_restore(stand.desk, stand.alice, "7", accept)
 
 
+async def test_a_job_that_wants_one_node_is_not_kept_from_it_by_a_failed_restore(
+    world: World, stand: Stand
+) -> None:
+    """Slurm knows of `-w n1`; by us alone n2 would do. Nobody else could ever let it go on."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    world.agents["n1"].restore_fails = "the agent was restarted during the restore"
+    await stand.restore()
+    await stand.until(State.RESTORING)
+    assert (await stand.until(State.HIBERNATED)).bad_nodes == ("n1",)
+    world.agents["n1"].restore_fails = ""
+    await stand.turn()
+    job = world.jobs_by_id[7]
+    await stand.restore()
+    assert job.excluded == "n1"
+    job.held, job.reason, job.begin = True, "BadConstraints", world.time + 1e6
+    again = await stand.until(State.HIBERNATED)
+    assert again.reason.endswith(
+        "a restore of this checkpoint failed there; it is tried there once more"
+    )
+    await stand.turn()
+    assert job.excluded == ""
+    job.held, job.begin = False, 0.0  # by Slurm
+    assert (await stand.until(State.ACTIVE)).node == "n1"
+
+
 async def test_a_job_of_several_nodes_says_so_early(world: World, stand: Stand) -> None:
     world.jobs_by_id[7].node_count = 2
     world.agents["n1"].looked = world.time

@@ -215,6 +215,13 @@ def test_pins_of_both_sides_and_what_was_announced(journal: SqlJournal, tmp_path
     journal.announce(said)
     journal.announce(replace(said, times=2))
     assert again.announced() == {str(ID): replace(said, times=2)}
+    # Of a session that has ended it says nothing to anybody.
+    journal.open_session(session(), event())
+    journal.trim(0.0)
+    assert list(again.announced()) == [str(ID)]
+    journal.apply(session(state=State.ENDED), Fact.JOB_GONE, event("job-gone"))
+    journal.trim(0.0)
+    assert not again.announced()
 
 
 def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:
