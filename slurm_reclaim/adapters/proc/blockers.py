@@ -114,10 +114,11 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} has its own {'/'.join(own)} namespace",
             "containers and browser sandboxes can't be hibernated; end it",
         )
-    if int(status.get("Seccomp_filters", "0")) != filters:
+    strict = status.get("Seccomp", "0").strip() == "1"
+    if strict or int(status.get("Seccomp_filters", "0")) != filters:
         yield Blocker(
             "seccomp",
-            f"{process} has a seccomp filter of its own",
+            f"{process} has a seccomp {'mode' if strict else 'filter'} of its own",
             "browser and container sandboxes can't be given back; end it",
         )
     if _closed(process):
