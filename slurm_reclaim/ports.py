@@ -95,7 +95,17 @@ class Hosts(Protocol):
 class Journal(Protocol):
     """Sessions, events and intents, durable before the call returns (S7)."""
 
-    def sessions(self, *, ended: bool = False) -> Sequence[Session]: ...
+    def sessions(self) -> Sequence[Session]:
+        """All that live."""
+        ...
+
+    def ended(self, *, uid: int | None = None, limit: int = 200) -> Sequence[Session]:
+        """The last `limit` that ended, of one owner or of all; the newest last. For any thread."""
+        ...
+
+    def of_array(self, array_job_id: int, task: int, uid: int | None = None) -> Sequence[Session]:
+        """Every session, ended ones too, that ever had this name. For any thread."""
+        ...
 
     def session(self, id: SessionId) -> Session | None: ...
 
@@ -158,8 +168,8 @@ class Journal(Protocol):
         """Replaces what was stored of that session."""
         ...
 
-    def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
-        """(number, session, what, details) of intents without outcome."""
+    def unsettled(self, session: SessionId | None = None) -> Sequence[tuple[int, str, str, str]]:
+        """(number, session, what, details) of intents without outcome, of one session or of all."""
         ...
 
 

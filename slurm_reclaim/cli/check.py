@@ -34,10 +34,10 @@ FAILED = 1
 @pass_app
 @click.pass_context
 def command(context: click.Context, app: App, /, upgrade: bool, **planned: Any) -> None:
-    """Name every thing an installation needs: ok, failed or not checked, with a hint.
+    """Name what an installation needs: ok, failed or not checked.
 
-    Checks what can be seen from this host: as root on a compute node also CRIU, kernel, plugin
-    and store. Exit status 1 if anything failed.
+    Each with a hint what to do. Checks what can be seen from this host: as root on a compute
+    node also CRIU, kernel, plugin and store. Exit status 1 if anything failed.
 
     With --upgrade nothing else is checked: hibernated sessions are listed that fewer nodes, or
     none, could restore after the upgrade. Exit status 1 if any would be lost.

@@ -87,7 +87,7 @@ def _row(each: Listed) -> tuple[str, ...]:
 @json_option
 @pass_app
 def show(app: App, checkpoint: str) -> None:
-    """Show one checkpoint: its files, their sizes, and what it shares with others."""
+    """Show one checkpoint: its files, sizes, and what it shares."""
     shown = _ask(app, "show", checkpoint, Shown)
     if app.output.json:
         app.output.value(shape.checkpoint(shown.checkpoint, shown.parts))
@@ -125,7 +125,10 @@ def _pin(pin: Pin) -> str:
 @json_option
 @pass_app
 def pin(app: App, checkpoint: str, reason: str) -> None:
-    """Pin a checkpoint: nothing deletes it, and its session does not end by age."""
+    """Pin a checkpoint: nothing deletes it.
+
+    Its session does not end by age either.
+    """
     made = _ask(app, "pin", checkpoint, Pin, reason=reason)
     if app.output.json:
         app.output.value(shape.pin(made))
@@ -151,7 +154,10 @@ def unpin(app: App, checkpoint: str) -> None:
 @json_option
 @pass_app
 def verify(app: App, checkpoint: str) -> None:
-    """Read every byte of a checkpoint again; exit 50 if anything differs (operators only)."""
+    """Read every byte of a checkpoint again (operators only).
+
+    Exit code 50 if anything differs.
+    """
     errand = _errand(app, "verify", checkpoint)
     if app.output.json:
         app.output.value({"checkpoint": checkpoint, "differs": list(errand.answer.differs)})
@@ -184,7 +190,7 @@ def expire(app: App, checkpoint: str) -> None:
 @json_option
 @pass_app
 def abandon(app: App, checkpoint: str, start_over: bool) -> None:
-    """Give up JOB/N, of which a lost node has the only copy (operators only).
+    """Give up JOB/N, whose only copy is on a lost node (operators).
 
     For store.upload = "after". The session goes back to the newest checkpoint that the store has.
     Should the node come back, its copy is uploaded; until the session is restored, it counts.

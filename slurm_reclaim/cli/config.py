@@ -66,5 +66,5 @@ def show(app: App) -> None:
 @command.command("sample")
 @pass_app
 def sample(app: App) -> None:
-    """A configuration file with every setting, its default and its explanation."""
+    """Write a sample file: every setting, its default and meaning."""
     app.output.text(render.sample().rstrip("\n"))

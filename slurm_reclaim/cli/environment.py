@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @json_option
 @pass_app
 def command(app: App) -> None:
-    """Show the variables that Slurm has set for this job's present run.
+    """Show what Slurm has set for this job's present run.
 
     After a restore the job may have other GPUs and another node, but its processes keep the
     environment that they were started with. In a shell of the session:

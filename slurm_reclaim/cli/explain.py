@@ -24,8 +24,10 @@ _PERCENT = frozenset({"gpu", "gpu-memory", "gpu-codec"})
 @json_option
 @pass_app
 def command(app: App, job: str) -> None:
-    """Say how the session of JOB is judged: each signal, its value, age and vote, the rule, what
-    follows and when."""
+    """Say how the session of JOB is judged, and what follows.
+
+    Each signal with its value, age and vote, the rule, what follows and when.
+    """
     found = app.ask(lambda c: c.get(f"/v1/sessions/{job}/explain", Explanation))
     if app.output.json:
         app.output.value(asdict(found))

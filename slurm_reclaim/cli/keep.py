@@ -29,9 +29,9 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 @json_option
 @pass_app
 def command(app: App, job: str, seconds: float) -> None:
-    """Keep the session of JOB from being hibernated for a while, idle or not.
+    """Keep the session of JOB from being hibernated for a while.
 
-    It withdraws a warning, and stops a hibernation that is under way.
+    Idle or not. It withdraws a warning, and stops a hibernation that is under way.
     """
     body = {"seconds": seconds}
     session = app.ask(lambda c: c.post(f"/v1/sessions/{job}/keep", body, Session))

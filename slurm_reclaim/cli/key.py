@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.group("key")
 def command() -> None:
-    """The keys that seal checkpoints (root only, on this host; docs/storage.md)."""
+    """Make and list keys that seal checkpoints (root only).
+
+    They are those of this host (docs/storage.md).
+    """
 
 
 @command.command("new")

@@ -39,7 +39,9 @@ def command() -> None:
 @pass_app
 @click.pass_context
 def test(context: click.Context, app: App, to: str | None, channel: str | None, kind: str) -> None:
-    """Send a sample notice by mail, webhook and hooks; exit 40 if one does not arrive.
+    """Send a sample notice by mail, webhook and hooks.
+
+    Exit code 40 if one does not arrive.
 
     Runs on the controller's host, as root or as the account of reclaimd, whose rights it takes.
     """

@@ -39,6 +39,8 @@ class Output:
 
     def table(self, header: Row, rows: Sequence[Row], *, empty: str) -> None:
         """Columns under a header; `empty` is said instead when there is nothing to show."""
+        # A cell of several lines would take those of other rows apart.
+        rows = [[" ".join(cell.split("\n")) for cell in row] for row in rows]
         if not rows:
             self.say(empty)
         elif sys.stdout.isatty():

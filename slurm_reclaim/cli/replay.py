@@ -23,9 +23,9 @@ _HEADER = ("TIME", "SESSION", "USER", "GPUS", "AWAY", "REASON")
 @json_option
 @pass_app
 def command(app: App, trace: str, path: str | None, no_limits: bool) -> None:
-    """Show what would have been hibernated on TRACE, as if the mode were prod.
+    """Show what would have been hibernated on TRACE.
 
-    TRACE is a file of docs/trace.md, "-" standard input.
+    As if the mode were prod. TRACE is a file of docs/trace.md, "-" standard input.
     """
     # Imported late: the reader of compressed files.
     from slurm_reclaim.adapters.trace import read

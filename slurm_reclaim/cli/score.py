@@ -28,7 +28,7 @@ _HEADER = (
 @json_option
 @pass_app
 def command(app: App, trace: str, path: str | None) -> None:
-    """Compare what would have been hibernated on TRACE with its labels.
+    """Judge a policy by the labels of TRACE.
 
     Limits and the brake do not hold here: they would hide what the judgement is worth.
     """

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
 from slurm_reclaim.adapters.store.remote import AnyStore
 from slurm_reclaim.adapters.store.stock import Stock
+from slurm_reclaim.daemon.aside import in_thread
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.daemon.node_store import NodeStoreOrders
@@ -29,6 +32,9 @@ MOST_AT_ONCE = 2
 # An idle session that has to wait for others for longer than this is not hibernated: only its
 # terminals and kernels are looked at again, not all that made it idle.
 LONGEST_WAIT = 30.0  # seconds
+# A hibernation that has frozen nothing yet after this long waits for something of its session that
+# hangs, and keeps no other from its turn.
+LONGEST_LOOK = 120.0  # seconds
 # How often it is looked whether the recovery is through with a session.
 RECOVERY_LOOKS = 0.1  # seconds
 
@@ -50,6 +56,7 @@ class NodeOrders:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[int] = set()
+        self._looked_at: set[int] = set()
         self.results: dict[str, Result] = {}
 
     def known(self) -> list[str]:
@@ -86,9 +93,7 @@ class NodeOrders:
         if session is None:
             return await asyncio.to_thread(self._without_session, order)
         if order.verb is Verb.PREFLIGHT:
-            tree = self._sessions.tree(session)
-            found = await asyncio.to_thread(preflight, session, tree, self._store, self._clock)
-            return self._result(order, Outcome.DONE, "", found)
+            return await self._look(order, session)
         if order.verb is Verb.CANCEL:
             # Read right before the commit (node_hibernate); afterwards it has no meaning.
             session.cancelled = order.reason
@@ -97,7 +102,7 @@ class NodeOrders:
             return await self._notify(order, session)
         await self._until_recovered(session)
         asked = time.monotonic()
-        async with self._room:
+        async with self._turn(session):
             if why := self._overtaken(order, session, time.monotonic() - asked):
                 return self._result(order, Outcome.CANCELLED, why)
             if session.job_id in self._sessions.busy:
@@ -109,6 +114,47 @@ class NodeOrders:
             finally:
                 self._at_work.discard(session.job_id)
                 self._sessions.busy.discard(session.job_id)
+                if session.living in (Living.DUMPING, Living.RESTORING):
+                    # It could not even be undone: that is tried again.
+                    self._starts.look_after(session)
+
+    async def _look(self, order: Order, session: NodeSession) -> Result:
+        """One at a time of each session: what hangs now would hang again."""
+        if session.job_id in self._looked_at:
+            why = "an earlier look at it has not come back: something that it has open hangs"
+            return self._result(order, Outcome.REFUSED, why)
+        self._looked_at.add(session.job_id)
+        try:
+            tree = self._sessions.tree(session)
+            found = await in_thread(preflight, session, tree, self._store, self._clock)
+        finally:
+            self._looked_at.discard(session.job_id)
+        return self._result(order, Outcome.DONE, "", found)
+
+    @asynccontextmanager
+    async def _turn(self, session: NodeSession) -> AsyncIterator[None]:
+        """Long work takes turns. Whoever does not get as far as to freeze anything gives its turn
+        back, and waits on without."""
+        await self._room.acquire()
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._room.release()
+
+        def seen() -> None:
+            if session.living is Living.RUNNING:
+                log.warning("job=%s: something of it hangs; others go on", session.job_id)
+                give_back()
+
+        timer = asyncio.get_running_loop().call_later(LONGEST_LOOK, seen)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
 
     def _without_session(self, order: Order) -> Result:
         """Its job has ended. It may have been saved before, by an agent that could not say so."""
@@ -159,14 +205,14 @@ class NodeOrders:
             return self._result(order, Outcome.REFUSED, "the session is being worked on")
         if not tree.same_process(session.init, session.init_start):
             return self._result(order, Outcome.REFUSED, "the session has ended")
-        count = await asyncio.to_thread(wall.write, session.init, order.text)
+        count = await in_thread(wall.write, session.init, order.text)
         reason = "" if count else "no terminal"
         return replace(self._result(order, Outcome.DONE, reason), count=count)
 
     async def _long_work(self, order: Order, session: NodeSession) -> Result:
         if order.verb is Verb.HIBERNATE:
-            await asyncio.to_thread(self._sessions.samples.settle, session.job_id)
-            return await asyncio.to_thread(
+            await in_thread(self._sessions.samples.settle, session.job_id)
+            return await in_thread(
                 node_hibernate.hibernate,
                 order,
                 session,
@@ -178,7 +224,7 @@ class NodeOrders:
             )
         if order.verb is Verb.RESTORE_IN_PLACE:
             return await self._in_place(order, session)
-        await asyncio.to_thread(self._sessions.link(session).end, 0)
+        await in_thread(self._sessions.link(session).end, 0)
         return self._result(order, Outcome.DONE, order.reason)
 
     async def _in_place(self, order: Order, session: NodeSession) -> Result:

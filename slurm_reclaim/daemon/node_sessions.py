@@ -31,6 +31,7 @@ from slurm_reclaim.stages.node_record import save_if_possible
 log = logging.getLogger(__name__)
 
 NEVER_TAKEN = -1000  # oom_score_adj
+MOST_EVENTS = 20_000  # that wait for the controller
 
 
 class NodeSessions:
@@ -55,6 +56,10 @@ class NodeSessions:
 
     def get(self, job_id: int) -> NodeSession | None:
         return self.sessions.get(job_id)
+
+    def lives(self, session: NodeSession) -> bool:
+        """Whether it is still this one that the agent has, and its job has not ended."""
+        return self.sessions.get(session.job_id) is session and self._lives(session)
 
     def _lives(self, session: NodeSession) -> bool:
         same_boot = session.boot in ("", self._boot)
@@ -125,6 +130,8 @@ class NodeSessions:
             details=details or {},
         )
         self.events.append(event)
+        # A controller that is away for days must not cost the node its memory.
+        del self.events[:-MOST_EVENTS]
         self.changed.set()
 
     def started_unmanaged(self, problem: str, job_id: int, uid: int) -> None:

@@ -20,6 +20,7 @@ from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
 from slurm_reclaim.config import adopt
 from slurm_reclaim.config.schema import Config
+from slurm_reclaim.daemon.aside import in_thread
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.errors import (
     BadRequest,
@@ -34,6 +35,7 @@ from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living, StartAnswer, StartMode, StartQuestion
 from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import node_restore
+from slurm_reclaim.stages.node_hibernate import lift_hold
 from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 _RESERVED_PIDS = 299
 START_PATIENCE = 2.0
 MOST_TOLD = 100
+RECOVERY_PAUSE = 10.0  # seconds
 _IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
@@ -107,9 +110,7 @@ class NodeStarts:
         job_id, uid = lines.number(message, "job"), lines.number(message, "uid")
         try:
             answer = await self._decide(job_id, uid, message)
-        except StoreUnavailable:
-            raise
-        except ReclaimError as error:
+        except OperationFailed as error:
             self._sessions.started_unmanaged(error.message, job_id, uid)
             answer = {"mode": "ignore", "reason": error.message}
         if answer["mode"] != "ignore":
@@ -125,7 +126,7 @@ class NodeStarts:
         images, trouble = [], ""
         try:
             images = await asyncio.to_thread(self._store.of_job, job_id, uid)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
         answer = await self._ask(job_id, uid, images, timeout=START_PATIENCE)
         mode = StartMode.WAIT if answer is None else answer.mode
@@ -169,7 +170,8 @@ class NodeStarts:
     async def _ask(
         self, job_id: int, uid: int, images: list[str], timeout: float
     ) -> StartAnswer | None:
-        """What the controller says of a job with an image; None where it does not answer."""
+        """What the controller says of a job with an image, WAIT where it refuses to; None where it
+        does not answer."""
         question = StartQuestion(
             node=self._sessions.node,
             job_id=job_id,
@@ -185,6 +187,11 @@ class NodeStarts:
         except Unavailable as error:
             log.warning("job=%s starts and the controller is silent: %s", job_id, error)
             return None
+        except ReclaimError as error:
+            # A no of whatever kind (it takes us for another node, say) is no word about the job's
+            # image: what is not known is waited for (S10).
+            log.error("job=%s starts and the controller will not say how: %s", job_id, error)
+            return StartAnswer(StartMode.WAIT, f"the controller will not say: {error.message}")
 
     def _checkpoints(self, images: list[str]) -> list[str]:
         """`session id/restart count` of every committed checkpoint."""
@@ -204,8 +211,9 @@ class NodeStarts:
                 known.gpus, known.gpus_told = grant(message, told), True
             self._sessions.put(known, link)
             self._spawn(self._show_allocation(known))
-            if job_id not in self._sessions.busy and known.living in _UNFINISHED:
-                self._spawn(self._recover(known))
+            if known.living is Living.RUNNING and known.held:
+                self._spawn(self._lift_hold(known))
+            self.look_after(known)
             return
         session = self._new(message, init, start)
         session.gpus, session.gpus_told = grant(message, told), True
@@ -216,7 +224,7 @@ class NodeStarts:
 
     async def _show_allocation(self, session: NodeSession) -> None:
         run = Path(self._config().agent.run)
-        await asyncio.to_thread(allocation.show, run, session.job_id, session.uid, session.relay)
+        await in_thread(allocation.show, run, session.job_id, session.uid, session.relay)
 
     def _new(self, message: dict[str, str], init: int, start: int) -> NodeSession:
         mode = message.get("mode", "fresh")
@@ -296,7 +304,7 @@ class NodeStarts:
     async def bring_back(self, session: NodeSession, id: str, checkpoint: int) -> bool:
         """Restore into the session's waiting namespaces, fresh or in place."""
         began = time.time()
-        ok = await asyncio.to_thread(self._bring_back, session, parse_session_id(id), checkpoint)
+        ok = await in_thread(self._bring_back, session, parse_session_id(id), checkpoint)
         if ok:
             self._sessions.note(
                 "session-restored",
@@ -337,23 +345,53 @@ class NodeStarts:
 
     # -- after an agent restart ---------------------------------------------------------------
 
-    async def _recover(self, session: NodeSession) -> None:
-        from slurm_reclaim.daemon.node_recovery import recover
+    def look_after(self, session: NodeSession) -> None:
+        """What nobody is at work on and is half done, is looked at: was it done or not?"""
+        if session.job_id in self._sessions.busy:
+            return
+        if session.living is Living.WAITING:
+            self._spawn(self._restore(session))
+        elif session.living in _UNFINISHED:
+            # Now, so that nobody else begins.
+            self._sessions.busy.add(session.job_id)
+            self._spawn(self._recover(session))
 
-        self._sessions.busy.add(session.job_id)
+    async def _recover(self, session: NodeSession) -> None:
+        """Until it is done: a frozen tree waits for whatever it was that could not be told, a store
+        whose server is away, say."""
+        said = ""
         try:
-            if session.living is Living.WAITING:
-                self._sessions.busy.discard(session.job_id)
-                await self._restore(session)
-                return
-            reason = await asyncio.to_thread(
-                recover, session, self._sessions, self._store, self._clock, self._config()
-            )
-            self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
-        except ReclaimError as error:
-            log.error("recovery of job=%s: %s", session.job_id, error)
+            while self._sessions.lives(session) and session.living in _UNFINISHED:
+                if (trouble := await self._recovered(session)) and trouble != said:
+                    log.error("recovery of job=%s: %s", session.job_id, trouble)
+                said = trouble
+                await asyncio.sleep(RECOVERY_PAUSE if trouble else 0)
         finally:
             self._sessions.busy.discard(session.job_id)
+            self._sessions.changed.set()
+
+    async def _recovered(self, session: NodeSession) -> str:
+        """Why it could not be, "" where it is."""
+        from slurm_reclaim.daemon.node_recovery import recover
+
+        try:
+            reason = await in_thread(
+                recover, session, self._sessions, self._store, self._clock, self._config()
+            )
+        except ReclaimError as error:
+            return error.message
+        except Exception as error:
+            log.exception("recovery of job=%s", session.job_id)
+            return f"internal error: {error}"
+        self._sessions.note("agent-recovered", reason, session.job_id, session.uid)
+        return ""
+
+    async def _lift_hold(self, session: NodeSession) -> None:
+        """Its hold could not be lifted when it was given back (node_hibernate.py)."""
+        if session.job_id in self._sessions.busy:
+            return
+        await in_thread(lift_hold, session, self._sessions.link(session))
+        await asyncio.to_thread(save_if_possible, session, self._sessions.save)
 
 
 _UNFINISHED = frozenset({Living.DUMPING, Living.RESTORING, Living.WAITING})

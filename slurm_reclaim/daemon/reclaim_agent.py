@@ -19,6 +19,7 @@ import sh
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.cuda.driver import tools_missing
+from slurm_reclaim.adapters.file_lock import FileLock
 from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
 from slurm_reclaim.adapters.gpu.watch import nvml
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -31,6 +32,7 @@ from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.plugin_socket import PluginSocket
 from slurm_reclaim.config.load import digest, load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.daemon import logs
 from slurm_reclaim.daemon.agent import Agent
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_preflights import NodePreflights
@@ -91,8 +93,6 @@ def node_name() -> str:
 
 def tell_plugin(config: Config, cluster: str) -> None:
     """What the plugin must know when no agent answers: where images are, how long to wait."""
-    state = Path(config.agent.state)
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = {
         "store": config.store.path,
         "cluster": cluster,
@@ -104,7 +104,19 @@ def tell_plugin(config: Config, cluster: str) -> None:
         "block_io_uring": "1" if block_io_uring(config.session.block_io_uring) else "0",
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    write_durably(state / "plugin.conf", text.encode())
+    write_durably(Path(config.agent.state) / "plugin.conf", text.encode())
+
+
+def only_agent(state: Path) -> FileLock:
+    """A second one, started by hand beside the unit's, would take the sessions' socket away from
+    the first, and leave none when it ends: jobs would start unmanaged from then on. Raises Refused
+    naming the first."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FileLock(
+        state / "agent.lock",
+        "another reclaim-agent ({}) looks after this node",
+        "stop it first (systemctl stop reclaim-agent); sessions run on without an agent",
+    )
 
 
 def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards) -> FactFinder:
@@ -116,6 +128,7 @@ def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards)
 
 async def serve(settings: Settings) -> None:
     config = settings()
+    lock = only_agent(Path(config.agent.state))
     cluster, node = cluster_name(config), node_name()
     state = Path(config.agent.state)
     keys = KeyFile(Path(config.store.keys))
@@ -167,6 +180,7 @@ async def serve(settings: Settings) -> None:
         running.result()
     # A dump or restore at work lives in a thread: exit without waiting for it. CRIU goes on by
     # itself, and the next agent takes up the session (node_recovery).
+    lock.release()
     logging.shutdown()
     os._exit(0)
 
@@ -177,9 +191,7 @@ def main(path: str) -> None:
     """The slurm-reclaim agent: watches, hibernates and restores the sessions of this node."""
     try:
         settings = Settings(path)
-        logging.basicConfig(
-            level=settings().logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
-        )
+        logs.begin(settings().logging.level)
         logging.getLogger("sh").setLevel(logging.WARNING)
         if os.geteuid() != 0:
             raise ReclaimError("reclaim-agent must run as root")

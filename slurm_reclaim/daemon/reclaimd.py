@@ -27,6 +27,7 @@ from slurm_reclaim.adapters.transport.munge import Munge
 from slurm_reclaim.adapters.transport.server import Server
 from slurm_reclaim.config.load import load
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config
+from slurm_reclaim.daemon import logs
 from slurm_reclaim.daemon.controller import Controller, collect_seldom
 from slurm_reclaim.daemon.recovery import recover
 from slurm_reclaim.daemon.rounds import Rounds
@@ -131,7 +132,8 @@ class Reclaimd:
             notify("WATCHDOG=1")
 
         async def trim() -> None:
-            self._journal.trim(time.time() - EVENTS_KEPT)
+            # Beside the loop: it may be much, and agents wait for answers.
+            await asyncio.to_thread(self._journal.trim, time.time() - EVENTS_KEPT)
 
         async def alive() -> None:
             notify("WATCHDOG=1")
@@ -223,9 +225,7 @@ def main(path: str) -> None:
     """The slurm-reclaim controller: watches Slurm and the agents, hibernates and restores."""
     try:
         config = load(path)
-        logging.basicConfig(
-            level=config.logging.level.upper(), format="%(levelname)s %(name)s: %(message)s"
-        )
+        logs.begin(config.logging.level)
         asyncio.run(_serve(path, config))
     except ReclaimError as error:
         print(f"reclaimd: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.lifecycle import Fact, State
@@ -18,14 +19,22 @@ _ENDINGS: dict[str, str] = {
 
 @dataclass(slots=True)
 class History:
-    """(Unix seconds, kind of event, state before, session, uid) in order."""
+    """(Unix seconds, kind of event, state before, session, uid) in order; and by themselves the
+    times at which hibernations of idle sessions began."""
 
     entries: deque[tuple[float, str, str, str, int]] = field(
         default_factory=lambda: deque(maxlen=50_000)
     )
+    _begun: deque[float] = field(default_factory=lambda: deque(maxlen=50_000))
 
     def add(self, event: Event) -> None:
         self.entries.append((event.at, event.kind, event.before, event.session, event.uid))
+        if event.kind == Fact.DEADLINE_PASSED:
+            self._begun.append(event.at)
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self._begun.clear()
 
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -33,9 +42,7 @@ class History:
 
     def begun(self, since: float) -> int:
         """Hibernations of idle sessions begun since then."""
-        return sum(
-            1 for at, kind, *_ in self.entries if at >= since and kind == Fact.DEADLINE_PASSED
-        )
+        return sum(1 for _ in takewhile(lambda at: at >= since, reversed(self._begun)))
 
     def counts(self, since: float) -> dict[str, Counter[int]]:
         """How often since then, by the owner's uid. `hibernated`, `failed`: how hibernations of

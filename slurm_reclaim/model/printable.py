@@ -15,6 +15,15 @@ def line(text: str, most: int = 200) -> str:
     return shown if len(shown) <= most else shown[: most - 3].rstrip() + "..."
 
 
+def escaped(text: str) -> str:
+    """All of it in one line, and told apart: what can't be shown as in a program's text (`\\n`)."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
 def lines(text: str) -> str:
     """Lines ended by "\\n" as they are, but for what can't be shown."""
     whole = text.replace("\r\n", "\n").expandtabs(8)

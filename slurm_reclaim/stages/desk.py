@@ -77,7 +77,7 @@ class Desk:
     _locks: WeakValueDictionary[SessionId, asyncio.Lock] = field(
         default_factory=WeakValueDictionary
     )
-    _said: dict[tuple[SessionId, str], str] = field(default_factory=dict)
+    _said: dict[SessionId, dict[str, str]] = field(default_factory=dict)
 
     def lock(self, id: SessionId) -> asyncio.Lock:
         """It lives as long as somebody has it or waits for it."""
@@ -110,6 +110,7 @@ class Desk:
         event = self._event(after, fact.value, reason, before.state.value, details or {})
         self.journal.apply(after, fact, event)
         self.history.add(event)
+        self._drop_telling(before, after)
         if after.state is State.ENDED:
             self._forget(after)
         else:
@@ -127,6 +128,7 @@ class Desk:
         after = replace(self.sessions[id], **change)
         if after != self.sessions[id]:
             self.journal.update(after)
+            self._drop_telling(self.sessions[id], after)
             self.sessions[id] = after
         return after
 
@@ -143,9 +145,10 @@ class Desk:
         it is `about`, where its words are in a user's hands."""
         reason = _line(reason)
         session = self.sessions[id]
-        if self._said.get((id, kind)) == (about or reason):
+        said = self._said.setdefault(id, {})
+        if said.get(kind) == (about or reason):
             return
-        self._said[id, kind] = about or reason
+        said[kind] = about or reason
         state = session.state.value
         self.journal.note(self._event(session, kind, reason, state, details or {}))
         self._log(session, kind, reason)
@@ -163,8 +166,8 @@ class Desk:
 
     def settle(self, id: SessionId, what: str, outcome: str) -> None:
         """Close the session's open intents of this kind (S7)."""
-        for number, session, kind, _ in self.journal.unsettled():
-            if session == str(id) and kind == what:
+        for number, _, kind, _ in self.journal.unsettled(id):
+            if kind == what:
                 self.journal.settle(number, outcome)
 
     def intend(self, session: Session, order: Order) -> int:
@@ -185,18 +188,23 @@ class Desk:
 
     # -----------------------------------------------------------------------------------------
 
+    def _drop_telling(self, before: Session, after: Session) -> None:
+        """With a warning that is over goes what is still on its way."""
+        warned = before.warned
+        if warned is not None and (after.warned is None or after.warned.id != warned.id):
+            self.tellings.pop(warned.id, None)
+
     def _forget(self, ended: Session) -> None:
         id = ended.id
         self.drop_orders(id, "the session ended")
-        for number, session, _, _ in self.journal.unsettled():
-            if session == str(id):
-                self.journal.settle(number, "the session ended")
-        for book in (self.sessions, self.touched, self.kept, self.evidence, self.terms):
+        for number, *_ in self.journal.unsettled(id):
+            self.journal.settle(number, "the session ended")
+        for book in (
+            self.sessions, self.touched, self.kept, self.evidence, self.terms, self._said
+        ):  # fmt: skip
             book.pop(id, None)
         if ended.warned is not None:
             self.tellings.pop(ended.warned.id, None)
-        for key in [key for key in self._said if key[0] == id]:
-            del self._said[key]
 
     def _event(
         self, session: Session, kind: str, reason: str, before: str, details: Details

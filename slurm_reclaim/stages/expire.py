@@ -50,6 +50,8 @@ async def cycle(desk: Desk) -> Plan | None:
         log.warning("nothing is expired: %s", why)
         return None
     _alarm(desk)
+    for name in desk.shelf.told.keys() - desk.shelf.sessions.keys():
+        del desk.shelf.told[name]
     plan = await standing.planned(desk)
     if desk.settings.config.mode != "prod":
         return plan

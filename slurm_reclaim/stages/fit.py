@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slurm_reclaim.model.checkpoint import Needs
-from slurm_reclaim.model.job import Job, Node
+from slurm_reclaim.model.job import Job
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import amount
 from slurm_reclaim.policy import cards
+from slurm_reclaim.stages.kinds import Places, kinds
 from slurm_reclaim.stages.view import View
 
 SILENT = "its agent is not heard of"
@@ -27,15 +28,13 @@ def only_there(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`unfit`: node -> the requirement that fails there; only nodes that the job could get."""
+    """`unfit`: node -> the requirement that fails there; only nodes that the job could get. `key`:
+    by which the view remembers it, where other sessions may have the same."""
 
     nodes: tuple[str, ...]
     unfit: dict[str, str]
-
-    @property
-    def silence(self) -> bool:
-        """Whether agents are missing, so that waiting for them may help."""
-        return any(reason == SILENT for reason in self.unfit.values())
+    silence: bool = False  # whether agents are missing, so that waiting for them may help
+    key: object = None
 
     def explain(self, most: int = 5) -> str:
         lines = [f"{node}: {reason}" for node, reason in sorted(self.unfit.items())]
@@ -48,65 +47,76 @@ def fit(
 ) -> Fit:
     """Every node of the job's partitions, told apart. `only`: the one that may have the only copy
     of the checkpoint ("": any can get it)."""
-    key = (session.needs, job.partition)
-    unfit = view.memo.get(key)
-    if not isinstance(unfit, dict):
-        # Thousands of held jobs share a few kinds of checkpoint and partition.
-        unfit = _unfit(session.needs, job.partition, view, now, silent_after)
-        view.memo[key] = unfit
-    bad = {name: _FAILED for name in session.bad_nodes if name in unfit}
+    known = kinds(job.partition, view, now, silent_after)
+    needs, memo = session.needs, view.recall(now)
+    whole, single = known.verdicts(
+        needs, lambda facts: lacking(needs, facts), mounts_of(needs, memo), SILENT
+    )
+    # Thousands of held jobs share what fits.
+    key = None if single else ("fit", job.partition, *whole)
+    found = memo.get(key)
+    if not isinstance(found, Fit):
+        found = _fit(dict(known.each(whole, single)) | dict.fromkeys(known.unheard, SILENT), key)
+        if key is not None:
+            memo[key] = found
+    bad = dict.fromkeys(session.bad_nodes, _FAILED)
+    if not (single or bad or session.fence or only):
+        return found
+    unfit = dict.fromkeys(found.nodes, "") | found.unfit
+    bad = {name: why for name, why in bad.items() if name in unfit}
     if session.fence:
         # S3: not anywhere else while the older incarnation may live there.
         lost = f"{session.fence} was lost and may still run the session"
         bad |= {name: lost for name in unfit if name != session.fence}
     if only:
         bad |= {name: only_there(only) for name in unfit if name != only}
-    nodes = tuple(name for name, why in unfit.items() if not why and name not in bad)
-    return Fit(nodes, {name: why for name, why in (unfit | bad).items() if why})
+    return _fit(unfit | bad)
 
 
-def _unfit(
+def _fit(unfit: Mapping[str, str], key: object = None) -> Fit:
+    """From node -> the requirement that fails there, "" where it fits."""
+    return Fit(
+        tuple(name for name, why in unfit.items() if not why),
+        {name: why for name, why in unfit.items() if why},
+        SILENT in unfit.values(),
+        key,
+    )
+
+
+def mounts_of(needs: Needs | None, memo: dict[object, object]) -> Callable[[Places], str]:
+    """What is wrong with what a node has mounted, each kind of it looked at once."""
+    wanted = () if needs is None else needs.mounts
+    seen = memo.setdefault(("mounts", wanted), {})
+    assert isinstance(seen, dict)
+
+    def look(places: Places) -> str:
+        if not wanted:
+            return ""
+        if places not in seen:
+            seen[places] = _mounts(wanted, places)
+        return str(seen[places])
+
+    return look
+
+
+def stranded(
     needs: Needs | None, partition: str, view: View, now: float, silent_after: float
-) -> dict[str, str]:
-    """Node -> the requirement that fails there, "" where it fits."""
-    found = {}
-    for node in candidates(partition, view.nodes.values()):
-        heard = view.fresh(node.name, now, silent_after)
-        found[node.name] = SILENT if heard is None else lacking(needs, heard.report.facts)
-    return found
-
-
-def candidates(partition: str, nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that a job of these partitions could get."""
-    wanted = set(partition.split(","))
-    return [n for n in nodes if not n.partitions or wanted & set(n.partitions)]
-
-
-def stranded(needs: Needs | None, partition: str, view: View) -> str | None:
+) -> str | None:
     """Why no node of the partition can restore a checkpoint until one of them is changed; "" where
     one could. None: not known, for no agent of a node that may has been heard of yet."""
     if needs is None:
         return None
-    key = ("stranded", needs, partition)
-    if key not in view.memo:
-        view.memo[key] = _stranded(needs, partition, view)
-    found = view.memo[key]
-    return found if isinstance(found, str) else None
-
-
-def _stranded(needs: Needs, partition: str, view: View) -> str | None:
+    known = kinds(partition, view, now, silent_after)
+    look = mounts_of(needs, view.recall(now))
+    whole, single = known.verdicts(needs, lambda facts: mismatch(needs, facts), look)
+    if not all(whole) and not single:
+        return ""
     reasons: dict[str, list[str]] = {}
-    unheard = False
-    for node in candidates(partition, view.nodes.values()):
-        heard = view.agents.get(node.name)
-        if heard is None:
-            unheard = True
-            continue
-        why = mismatch(needs, heard.report.facts)
+    for name, why in known.each(whole, single):
         if not why:
             return ""
-        reasons.setdefault(why, []).append(node.name)
-    if unheard or not reasons:
+        reasons.setdefault(why, []).append(name)
+    if known.unheard or not reasons:
         return None
     named = [
         f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}"
@@ -131,7 +141,7 @@ def lacking(needs: Needs | None, facts: NodeFacts) -> str:
 def mismatch(needs: Needs, facts: NodeFacts) -> str:
     """What of the node is not as the checkpoint has it, and stays so until somebody changes the
     node; not what may be mended by itself, such as a store that is not mounted."""
-    checks = (_platform, _processor, _libc, _mounts, _memory)
+    checks = (_platform, _processor, _libc, _all_mounted, _memory)
     why = next((why for check in checks if (why := check(needs, facts))), "")
     if facts.gpu_problem and not (facts.gpus and facts.gpu_driver):
         return why  # what GPUs it has is not known
@@ -180,13 +190,17 @@ def _libc(needs: Needs, facts: NodeFacts) -> str:
     return ""
 
 
-def _mounts(needs: Needs, facts: NodeFacts) -> str:
+def _all_mounted(needs: Needs, facts: NodeFacts) -> str:
+    return _mounts(needs.mounts, facts.mounts)
+
+
+def _mounts(wanted: tuple[str, ...], places: Places) -> str:
     """Of another type counts where one of the two is on the network and the other is not: then
     they are not the same files."""
-    if facts.mounts is None:
+    if places is None:
         return ""
-    there = dict(_place(each) for each in facts.mounts)
-    for each in needs.mounts:
+    there = dict(_place(each) for each in places)
+    for each in wanted:
         point, kind = _place(each)
         has = there.get(point, "")
         if _automounted(point, there):

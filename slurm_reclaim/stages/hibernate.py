@@ -107,11 +107,17 @@ def refuse_unfit(job: str, detail: JobDetail) -> None:
         )
 
 
+_LEFT = (
+    "; is its checkpoint still there? reclaim checkpoints list; an administrator can take it out: "
+    "reclaim checkpoints export"
+)
+
+
 def wrong_state(session: Session, verb: str) -> WrongState:
     hints = {
         State.HIBERNATED: f"bring it back: reclaim restore {session.job}",
         State.RESTORING: "wait until it runs",
-        State.ENDED: "the job is over",
+        State.ENDED: "the job is over" + (_LEFT if session.checkpoint >= 0 else ""),
     }
     return WrongState(
         f"job {session.job} can't be {verb}: it is {session.state} ({session.reason})",
@@ -181,15 +187,18 @@ def committed(desk: Desk, session: Session, told: SessionReport) -> None:
     the image is the session."""
     if session.state in RUNNING_STATES:
         desk.apply(session.id, Fact.HIBERNATE_ASKED, told.reason or "its agent hibernated it")
+    freed = told.needs.vram if told.needs is not None else 0
     desk.apply(
         session.id,
         Fact.CHECKPOINT_COMMITTED,
-        committed_as(told.checkpoint_bytes, told.reason),
+        committed_as(told.checkpoint_bytes, told.reason, freed_gpu=freed),
         {"bytes": told.checkpoint_bytes},
         checkpoint=told.checkpoint,
         uploaded=-1,
         checkpoint_bytes=told.checkpoint_bytes,
         needs=told.needs or session.needs,
+        freed_gpu=freed,
+        unfit=None,
         bad_nodes=(),
         blockers=(),
     )

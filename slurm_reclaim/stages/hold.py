@@ -93,8 +93,14 @@ def suitable(desk: Desk, session: Session, job: Job) -> Fit:
 def _excluded(desk: Desk, session: Session, found: Fit) -> str:
     """What the owner excluded stays. Slurm refuses a list with a node that it no longer has."""
     own = session.saved.excluded_nodes if session.saved is not None else ""
-    still_there = set(desk.names.expand(own)) & set(desk.view.nodes)
-    return desk.names.fold(still_there | set(found.unfit))
+    # To fold thousands of names takes a while, and most held jobs get the same list.
+    memo, key = desk.view.recall(desk.clock.now()), ("excluded", own, found.key)
+    if found.key is None or memo.get(found.key) is not found:
+        memo = {}
+    if key not in memo:
+        still_there = {name for name in desk.names.expand(own) if name in desk.view.nodes}
+        memo[key] = desk.names.fold(still_there | found.unfit.keys())
+    return str(memo[key])
 
 
 def _time_limit(desk: Desk, session: Session, job: Job) -> int:

@@ -35,18 +35,24 @@ async def unrestored(desk: Desk, session: Session, when: str) -> tuple[Session, 
 
 
 async def _ended_before_restore(desk: Desk, session: Session, job: Job, when: str) -> None:
-    """The job of a hibernated or released session is finished in Slurm."""
+    """The job of a hibernated or released session is finished in Slurm. Where it had started
+    meanwhile that was not on the node that the session slept on."""
     if job.state in MISHAPS:
-        await hold_again(desk, session, job, f"the job was ended {when}: {job.state}")
+        node = job.nodes[0] if job.nodes else ""
+        await hold_again(desk, session, job, f"the job was ended {when}: {job.state}", node)
     else:
         end(desk, session, f"the job was ended {when}: {job.state}")
 
 
-async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) -> None:
-    """Requeue-hold a job whose restore came to nothing. The reason and the node go into the journal
-    first: the next answer of Slurm shows only that the job is held."""
-    reason = f"{NOT_RESTORED} {session.node}: {why}"
-    session = desk.update(session.id, reason=reason, bad_nodes=bad_nodes(session))
+async def hold_again(
+    desk: Desk, session: Session, job: Job | None, why: str, node: str | None = None
+) -> None:
+    """Requeue-hold a job whose restore came to nothing on `node` ("": on none that is known; None:
+    on the session's). The reason and the node go into the journal first: the next answer of Slurm
+    shows only that the job is held."""
+    node = session.node if node is None else node
+    reason = f"{NOT_RESTORED} {node}: {why}" if node else f"not restored: {why}"
+    session = desk.update(session.id, reason=reason, bad_nodes=bad_nodes(session, node))
     if job is None and desk.touched.get(session.id, 0.0) > session.since:
         return  # asked already; the next answer of Slurm will tell
     detail = await detail_of(desk, session)
@@ -54,7 +60,7 @@ async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) ->
         return
     if not (detail.job.running or detail.job.finished):
         return  # completing
-    said = held_again(session, f"on {session.node}: {why}")
+    said = held_again(session, f"on {node}: {why}" if node else why)
     await tell.annotate(desk, session, said, said)
     intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
     try:
@@ -69,8 +75,8 @@ async def hold_again(desk: Desk, session: Session, job: Job | None, why: str) ->
         )
 
 
-def bad_nodes(session: Session) -> tuple[str, ...]:
+def bad_nodes(session: Session, node: str) -> tuple[str, ...]:
     """Another node next time; unless it was not this one's fault but that of the fence."""
-    if not session.node or session.fence or session.node in session.bad_nodes:
+    if not node or session.fence or node in session.bad_nodes:
         return session.bad_nodes
-    return (*session.bad_nodes, session.node)
+    return (*session.bad_nodes, node)

@@ -33,6 +33,8 @@ from slurm_reclaim.stages.node_record import Save, save_if_possible
 
 log = logging.getLogger(__name__)
 
+_ATTEMPTS = 3  # to kill a tree
+
 
 def hibernate(
     order: Order,
@@ -125,8 +127,8 @@ def _save_tree(
     why = ""
     try:
         save(session)
+        session.held = True  # first: that it was not answered does not say that it was not heard
         link.hold()
-        session.held = True
         tree.dump(staged)
         saving.dumped = True
         _still_wanted(order, session, tree, clock)
@@ -207,7 +209,16 @@ def _note_checkpoint(session: NodeSession, manifest: Manifest) -> None:
 def give_back(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None:
     """Before the commit the tree is the session: it runs on as it was (S2). GpuNotGivenBack: it
     does not run yet."""
-    tree.resume()
+    try:
+        tree.resume()
+    except GpuNotGivenBack:
+        raise
+    except Exception as error:
+        # Whatever it is that nobody has thought of, a frozen tree is worse.
+        log.exception("job=%s could not be given back as it was", session.job_id)
+        if session.gpu_taken:
+            raise GpuNotGivenBack(f"its GPU state could not be given back: {error}") from error
+        tree.let_run()
     _runs_on(session, link, clock)
 
 
@@ -218,23 +229,36 @@ def _let_run(session: NodeSession, tree: Tree, link: Link, clock: Clock) -> None
 
 
 def _runs_on(session: NodeSession, link: Link, clock: Clock) -> None:
-    if session.held:
-        link.unhold()
-        session.held = False
     session.living = Living.RUNNING
     session.progress = Progress(at=clock.now())
+    lift_hold(session, link)
+
+
+def lift_hold(session: NodeSession, link: Link) -> None:
+    """Of a session that runs: its end is to end the job again. Where that can't be said now it is
+    said when its reclaim-init attaches anew (node_starts.py)."""
+    if not session.held:
+        return
+    try:
+        link.unhold()
+        session.held = False
+    except ReclaimError as error:
+        log.warning("job=%s runs on and is still held: %s", session.job_id, error.message)
 
 
 def finish(session: NodeSession, tree: Tree, clock: Clock, save: Save) -> None:
     """After the commit the image is the session: the tree must never run again (S3). Whatever goes
     wrong here, to say that the hibernation failed would be to say that the tree is the session."""
-    try:
-        tree.kill()
-    except OperationFailed as error:
-        # What does not die at once has SIGKILL pending and never runs code of its own again.
-        log.warning("job=%s: saved; %s", session.job_id, error.message)
-    except Exception:
-        log.exception("job=%s: saved; ending what is left of it", session.job_id)
+    for _ in range(_ATTEMPTS):
+        try:
+            tree.kill()
+        except OperationFailed as error:
+            # What does not die at once has SIGKILL pending and never runs code of its own again.
+            log.warning("job=%s is saved; %s", session.job_id, error.message)
+        except Exception:
+            log.exception("job=%s is saved, and could not be killed", session.job_id)
+            continue
+        break
     session.living = Living.COMMITTED
     session.progress = Progress(at=clock.now())
     save_if_possible(session, save)
@@ -282,5 +306,6 @@ def recover(
         session.reason = error.message
     finally:
         save_if_possible(session, save)
-        store.discard(Path(session.staged))
+        if session.staged:  # as it is not with one from before an upgrade
+            store.discard(Path(session.staged))
     return "the agent was restarted before the commit; the session runs on"

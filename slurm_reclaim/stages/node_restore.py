@@ -8,9 +8,9 @@ node.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
-from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.errors import OperationFailed, ReclaimError
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
@@ -50,7 +50,7 @@ def restore(
                 tree.put_back_outputs(opened)
             opened.ready()
             tree.restore(opened)
-        link.adopt_root(manifest.root_pid)
+        _hand_over(manifest.root_pid, tree, link)
     except ReclaimError as error:
         session.living, session.reason = Living.RESTORE_FAILED, error.message
         session.progress = Progress(at=clock.now())
@@ -61,3 +61,14 @@ def restore(
     session.progress = Progress(at=clock.now())
     save_if_possible(session, save)
     return True
+
+
+def _hand_over(root: int, tree: Tree, link: Link) -> None:
+    """A tree that reclaim-init does not take leaves nothing behind either: the job is held again,
+    and what it did until then would be in no image."""
+    try:
+        link.adopt_root(root)
+    except BaseException:
+        with suppress(OperationFailed):
+            tree.kill()
+        raise

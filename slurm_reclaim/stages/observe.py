@@ -18,6 +18,7 @@ from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
 from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Progress, Seen, Session
+from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.judge import clock_ahead, take_samples
 from slurm_reclaim.stages.rebooted import take_seen
@@ -199,6 +200,16 @@ def gpus(desk: Desk, session: Session) -> tuple[GpuHeld, ...]:
 
 
 def progress(desk: Desk, session: Session) -> Progress:
-    """Long work as its agent last told it; nothing where none is going on."""
+    """Long work as its agent last told it, or what Slurm waits for before it starts the job;
+    nothing where none is going on."""
+    if session.state is State.QUEUED:
+        return _queued(desk, desk.view.jobs.get(session.id.job_id))
     found = desk.view.report_of(session)
     return found[2].progress if found is not None else Progress()
+
+
+def _queued(desk: Desk, job: Job | None) -> Progress:
+    if job is None or not job.waiting or job.held or not job.reason:
+        return Progress()
+    expected = f", start expected {clock(job.started)}" if job.started > desk.clock.now() else ""
+    return Progress(f"Slurm waits: {job.reason}{expected}", at=desk.view.asked)

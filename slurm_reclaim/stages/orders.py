@@ -25,27 +25,44 @@ def order_for(session: Session, verb: Verb, reason: str, **more: Any) -> Order:
 
 
 class OrderBook:
+    """Found by node and by session without a look at all of them: one policy may have every idle
+    session of the cluster looked at in the same minute."""
+
     def __init__(self) -> None:
         self._orders: dict[str, tuple[str, int, Order]] = {}
+        self._by_node: dict[str, dict[str, Order]] = {}
+        self._by_session: dict[str, dict[str, Order]] = {}
         # of those who wait now
         self._news: dict[str, list[asyncio.Event]] = {}
 
     def give(self, node: str, intent: int, order: Order) -> None:
         """`intent`: the journal's number of the intent this order carries out."""
+        self.take_back(order.id)
         self._orders[order.id] = (node, intent, order)
+        self._by_node.setdefault(node, {})[order.id] = order
+        self._by_session.setdefault(order.session, {})[order.id] = order
         for event in self._news.get(node, ()):
             event.set()
 
     def take_back(self, order_id: str) -> int | None:
         """Remove it; the number of its intent, None where there is no such order."""
         found = self._orders.pop(order_id, None)
-        return None if found is None else found[1]
+        if found is None:
+            return None
+        node, intent, order = found
+        _take_out(self._by_node, node, order_id)
+        _take_out(self._by_session, order.session, order_id)
+        return intent
+
+    def knows(self, order_id: str) -> bool:
+        return order_id in self._orders
 
     def of_session(self, session: str) -> Order | None:
-        return next((o for _, _, o in self._orders.values() if o.session == session), None)
+        """The oldest."""
+        return next(iter(self._by_session.get(session, {}).values()), None)
 
     def of_node(self, node: str, known: Collection[str] = ()) -> list[Order]:
-        return [o for n, _, o in self._orders.values() if n == node and o.id not in known]
+        return [o for o in self._by_node.get(node, {}).values() if o.id not in known]
 
     async def wait(self, node: str, known: Collection[str], seconds: float) -> list[Order]:
         """Orders of `node` that are not in `known`: at once if there are, else as soon as there
@@ -69,3 +86,10 @@ class OrderBook:
             waiting.remove(event)
             if not waiting:
                 del self._news[node]
+
+
+def _take_out(index: dict[str, dict[str, Order]], key: str, order_id: str) -> None:
+    orders = index[key]
+    del orders[order_id]
+    if not orders:
+        del index[key]

@@ -62,8 +62,15 @@ async def _is_of(desk: Desk, node: Node, address: str) -> bool:
     if seen.is_loopback:
         # The controller's host is a compute node as well.
         return any([await desk.hosts.ours(one) for one in known])
-    return any(
+    if any(
         seen in place.network
         for place in map(parse_place, desk.settings.config.controller.node_addresses)
         if node.name in desk.names.expand(place.nodes)
-    )
+    ):
+        return True
+    if not known:
+        raise Unavailable(
+            f"where node {node.name} is can't be told: no address is known of {', '.join(names)}",
+            hint=_HINT,
+        )
+    return False

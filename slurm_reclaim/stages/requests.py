@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from slurm_reclaim.errors import BadRequest, NotManaged, NotPermitted, Unavailable, WrongState
@@ -19,13 +20,20 @@ from slurm_reclaim.stages.observe import gpus, progress
 
 MOST_EVENTS = 10_000
 MOST_FILES = 1000
+MOST_ENDED = 5000  # sessions that have ended in one answer: the journal keeps them for ever
 
 
 async def sessions(desk: Desk, caller: Caller, *, ended: bool = False) -> list[Session]:
-    found = desk.journal.sessions(ended=True) if ended else list(desk.sessions.values())
-    if not await sees_all(desk, caller):
-        found = [session for session in found if session.id.uid == caller.uid]
-    return [_as_told(desk, session) for session in found]
+    """With `ended` the last MOST_ENDED that have ended, too."""
+    uid = None if await sees_all(desk, caller) else caller.uid
+    found = {}
+    if ended:
+        past = await asyncio.to_thread(desk.journal.ended, uid=uid, limit=MOST_ENDED)
+        found = {session.id: session for session in past}
+    for session in desk.sessions.values():
+        if uid is None or session.id.uid == uid:
+            found[session.id] = _as_told(desk, session)
+    return list(found.values())
 
 
 async def session(desk: Desk, caller: Caller, text: str) -> Session:
@@ -119,7 +127,7 @@ async def events(desk: Desk, caller: Caller, text: str, after: int, limit: int) 
     job_id = 0
     if text:
         ref = parse_job_ref(text)
-        known = _known(desk, ref)
+        known = await _known(desk, ref, uid)
         job_id = known.id.job_id if known is not None else ref.job_id
         if known is not None:
             await _refuse_strangers(desk, caller, known.id.uid, text)
@@ -141,15 +149,17 @@ async def sees_all(desk: Desk, caller: Caller) -> bool:
 
 async def _find(desk: Desk, caller: Caller, ref: JobRef) -> Session:
     """Raises BadRequest, NotManaged, NotPermitted, NotReclaimable, WrongState."""
-    found = _known(desk, ref)
+    uid = None if await sees_all(desk, caller) else caller.uid
+    found = await _known(desk, ref, uid)
     if found is None:
         raise await _why_unknown(desk, caller, ref)
     await _refuse_strangers(desk, caller, found.id.uid, str(ref))
     return found
 
 
-def _known(desk: Desk, ref: JobRef) -> Session | None:
-    """The living session of that job, else the newest one that ended."""
+async def _known(desk: Desk, ref: JobRef, uid: int | None) -> Session | None:
+    """The living session of that job, else the newest one that ended; among the tasks of arrays
+    that ended only of this owner."""
     if ref.array_task is None:
         tasks = [s.job for s in desk.sessions.values() if _task_of(s, ref.job_id)]
         if tasks:
@@ -161,9 +171,10 @@ def _known(desk: Desk, ref: JobRef) -> Session | None:
         known = living or list(desk.journal.of_job(ref.job_id))
     else:
         every = desk.sessions.values()
-        known = [s for s in every if _is_task(s, ref)] or [
-            s for s in desk.journal.sessions(ended=True) if _is_task(s, ref)
-        ]
+        known = [s for s in every if _is_task(s, ref)]
+        if not known:
+            wanted = (ref.job_id, ref.array_task, uid)
+            known = list(await asyncio.to_thread(desk.journal.of_array, *wanted))
     return max(known, key=lambda s: s.id.submitted, default=None)
 
 

@@ -117,7 +117,7 @@ def _requeued(desk: Desk, session: Session, job: Job) -> None:
         Fact.RESTORE_FAILED,
         reason,
         restarts=job.restarts,
-        bad_nodes=bad_nodes(session),
+        bad_nodes=bad_nodes(session, session.node),
     )
 
 

@@ -38,6 +38,9 @@ def take_result(desk: Desk, node: str, result: Result) -> None:
             node, result.order, session.node or "no node", session.id,
         )  # fmt: skip
         return
+    elif result.verb is Verb.PREFLIGHT and not desk.orders.knows(result.order):
+        # It hung, and was given up: it says nothing of the session as it is now.
+        log.info("late answer to order %s from %s session=%s", result.order, node, session.id)
     elif result.verb is Verb.NOTIFY:
         take_terminals(desk, session, result)
     elif (take := _TAKERS.get((session.state, result.verb))) is not None:

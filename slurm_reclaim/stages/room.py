@@ -14,25 +14,31 @@ _AT_WORK = (State.HIBERNATING, State.REQUEUING)
 
 def full(desk: Desk, session: Session) -> str:
     """Why this session must wait; "" where it need not. Whoever was due first goes first."""
-    now = desk.clock.now()
-    sessions = desk.sessions.values()
-    at_work = [s for s in sessions if s.state in _AT_WORK]
+    now, rules = desk.clock.now(), desk.settings.config.limits
     mine = session.warned.deadline if session.warned is not None else now
-    before = [
-        s
-        for s in sessions
-        if s.state is State.WARNED
-        and s.warned is not None
-        and s.warned.deadline < mine
-        # One whose agent is silent waits for that and takes no turn.
-        and desk.view.fresh(s.node, now, desk.settings.silent_after) is not None
-    ]
+
+    def before(other: Session) -> bool:
+        return (
+            other.state is State.WARNED
+            and other.warned is not None
+            and other.warned.deadline < mine
+            # One whose agent is silent waits for that and takes no turn.
+            and desk.view.fresh(other.node, now, desk.settings.silent_after) is not None
+        )
+
+    on_node = [*desk.sessions.of_node(session.node)]
+    in_all = sum(1 for state in _AT_WORK for _ in desk.sessions.of_state(state))
+    # Thousands may be waiting, each of which asks: only as many are counted as say something.
+    for other in desk.sessions.of_state(State.WARNED):
+        if in_all >= rules.per_store:
+            break
+        in_all += before(other)
     load = limits.Load(
-        on_node=sum(s.node == session.node for s in (*at_work, *before)),
-        in_all=len(at_work) + len(before),
+        on_node=sum(each.state in _AT_WORK or before(each) for each in on_node),
+        in_all=in_all,
         last_hour=desk.history.begun(now - 3600.0),
     )
-    return limits.full(desk.settings.config.limits, load)
+    return limits.full(rules, load)
 
 
 def watch(desk: Desk) -> None:
@@ -58,5 +64,5 @@ def release(desk: Desk, by: str) -> None:
     desk.journal.remember(BRAKE, "")
     desk.brake = ""
     # What went wrong before has been looked at.
-    desk.history.entries.clear()
+    desk.history.clear()
     desk.note_all("brake-released", f"by {by}")

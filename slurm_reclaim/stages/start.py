@@ -156,8 +156,8 @@ def _numbers(question: StartQuestion, session: Session) -> list[int]:
 def restore_ordered(desk: Desk, session: Session) -> bool:
     """Whether an agent was told to restore this incarnation and has not said how it went."""
     return any(
-        owner == str(session.id) and what == "restore" and details == str(session.restarts)
-        for _, owner, what, details in desk.journal.unsettled()
+        what == "restore" and details == str(session.restarts)
+        for _, _, what, details in desk.journal.unsettled(session.id)
     )
 
 

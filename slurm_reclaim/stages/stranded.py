@@ -25,7 +25,8 @@ _MOST_NAMED = 5
 
 def mark(desk: Desk, session: Session, job: Job) -> Session:
     """Write down that no node fits, or that one does again."""
-    why = stranded(session.needs, job.partition, desk.view)
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    why = stranded(session.needs, job.partition, desk.view, now, silent_after)
     known = session.unfit
     if why is None:
         return session

@@ -17,7 +17,8 @@ from slurm_reclaim.model.upgrade import Affected, Forecast, Upgrade
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.fit import candidates, mismatch
+from slurm_reclaim.stages.fit import mismatch, mounts_of
+from slurm_reclaim.stages.kinds import kinds
 from slurm_reclaim.stages.uploads import only_node
 
 _ASLEEP = frozenset({State.REQUEUING, State.HIBERNATED, State.QUEUED, State.FAILED})
@@ -25,7 +26,8 @@ _ASLEEP = frozenset({State.REQUEUING, State.HIBERNATED, State.QUEUED, State.FAIL
 AT_ONCE = 8
 _ANOTHER_BUILD = "another build"
 
-# Of a node: why it does not fit now and why it would not then, "" where it does.
+# Of a node: why it does not fit now and why it would not then, "" where it does; of none where
+# nothing changes.
 Verdicts = Mapping[str, tuple[str, str]]
 
 
@@ -33,17 +35,14 @@ async def forecast(desk: Desk, upgrade: Upgrade) -> Forecast:
     """Raises BadRequest. What may be mended by itself (a store that is not mounted, an agent that
     is silent) is left out of it: what a node last said of itself counts."""
     nodes = _nodes(desk, upgrade)
-    memo: dict[tuple[Needs, str], Verdicts] = {}
     found, looked = [], 0
     for session in list(desk.sessions.values()):
         if session.state not in _ASLEEP or session.checkpoint < 0 or session.needs is None:
             continue
         looked += 1
-        key = (session.needs, _partition(desk, session))
-        if key not in memo:
-            memo[key] = _verdicts(desk, *key, nodes, upgrade)
-            await asyncio.sleep(0)  # a look at every node takes a while, and others wait
-        affected = _affected(desk, session, memo[key])
+        verdicts = _verdicts(desk, session.needs, _partition(desk, session), nodes, upgrade)
+        await asyncio.sleep(0)  # a look at every node takes a while, and others wait
+        affected = _affected(desk, session, verdicts)
         if affected is not None:
             found.append((session, affected))
     if upgrade.notify:
@@ -75,17 +74,15 @@ def _partition(desk: Desk, session: Session) -> str:
 def _verdicts(
     desk: Desk, needs: Needs, partition: str, nodes: Collection[str], upgrade: Upgrade
 ) -> Verdicts:
-    found = {}
-    for node in candidates(partition, desk.view.nodes.values()):
-        heard = desk.view.agents.get(node.name)
-        if heard is None:
-            continue
-        facts = heard.report.facts
-        now = then = mismatch(needs, facts)
-        if node.name in nodes:
-            then = mismatch(needs, upgraded(facts, upgrade))
-        found[node.name] = (now, then)
-    return found
+    now, silent_after = desk.clock.now(), desk.settings.silent_after
+    known = kinds(partition, desk.view, now, silent_after)
+    look = mounts_of(needs, desk.view.recall(now))
+    before = known.verdicts(needs, lambda facts: mismatch(needs, facts), look)
+    after = known.verdicts(needs, lambda facts: mismatch(needs, upgraded(facts, upgrade)), look)
+    if before == after:
+        return {}
+    then = dict(known.each(*after))
+    return {name: (why, then[name] if name in nodes else why) for name, why in known.each(*before)}
 
 
 def upgraded(facts: NodeFacts, upgrade: Upgrade) -> NodeFacts:

@@ -71,12 +71,21 @@ def waiting(desk: Desk) -> Waiting:
     found: Waiting = {}
     for node, heard in desk.view.agents.items():
         for told in heard.report.uploads or ():
-            if told.state is UploadState.PENDING:
+            if told.state is UploadState.PENDING and _is_name(told.session):
                 found[told.session, told.restarts] = node
     for session in desk.sessions.values():
         if node := only_node(desk, session):
             found[str(session.id), session.checkpoint] = node
     return found
+
+
+def _is_name(session: str) -> bool:
+    """One agent that tells nonsense must not take everybody's catalogue away."""
+    try:
+        parse_session_id(session)
+    except BadRequest:
+        return False
+    return True
 
 
 def with_waiting(

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from slurm_reclaim.model.catalogue import Errand, StoredSession
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.job import Job, Node
-from slurm_reclaim.model.order import Report, Result, SessionReport
+from slurm_reclaim.model.order import NodeFacts, Report, Result, SessionReport
 from slurm_reclaim.model.session import Session
 
 NODES_EVERY = 60.0  # seconds that an answer about the cluster's nodes is believed
+MEMO_HOLDS = 1.0  # seconds
 _PAUSE = 20.0  # seconds; a longer one may have made an agent count as silent
 
 
@@ -49,8 +50,8 @@ class Shelf:
 class View:
     """`asked`: when the last query that was answered began (0: none was yet). `started`: since
     when reports are listened to, which is how long a silence may be told from our own absence.
-    `memo`: what was worked out from nodes and agents, until either changes. `nodes`: as Slurm last
-    told them; whether a node can be used now is known from its agent's reports."""
+    `nodes`: as Slurm last told them; whether a node can be used now is known from its agent's
+    reports."""
 
     started: float
     asked: float = 0.0
@@ -58,7 +59,9 @@ class View:
     jobs: Mapping[int, Job] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     agents: dict[str, Heard] = field(default_factory=dict)
-    memo: dict[object, object] = field(default_factory=dict)
+    _memo: dict[object, object] = field(default_factory=dict)
+    _memo_of: float = 0.0
+    _changed: bool = False
     _counted: float = 0.0
     _strangers: set[str] = field(default_factory=set)
     _of_job: dict[tuple[int, int], dict[str, list[SessionReport]]] = field(default_factory=dict)
@@ -66,7 +69,15 @@ class View:
     def answered(self, asked: float, jobs: Sequence[Job]) -> None:
         self.asked, self.problem = asked, ""
         self.jobs = {job.job_id: job for job in jobs}
-        self.memo.clear()
+        self._changed = True
+        self._memo_of = 0.0
+
+    def recall(self, now: float) -> dict[object, object]:
+        """What was worked out from nodes and agents since either has changed. Of ten thousand
+        nodes one changes every moment: then what was worked out holds for MEMO_HOLDS."""
+        if self._changed and not 0 <= now - self._memo_of < MEMO_HOLDS:
+            self._memo, self._memo_of, self._changed = {}, now, False
+        return self._memo
 
     def wants_nodes(self, now: float) -> bool:
         """Whether Slurm is to be asked for its nodes: the last answer is old (or from a time that
@@ -87,8 +98,12 @@ class View:
 
     def heard(self, report: Report, at: float) -> None:
         before = self.agents.get(report.node)
-        if before is None or before.report.facts != report.facts or at - before.at > _PAUSE:
-            self.memo.clear()
+        if (
+            before is None
+            or at - before.at > _PAUSE
+            or not _alike(before.report.facts, report.facts)
+        ):
+            self._changed = True
         same_boot = before is not None and before.report.boot_id == report.boot_id
         since = before.since if before is not None and same_boot else at
         self.agents[report.node] = Heard(report, at, since)
@@ -120,6 +135,11 @@ class View:
             if f[2].restarts == session.restarts and f[0] == (session.node or f[0])
         ]
         return max(found, key=lambda f: f[1].at, default=None)
+
+
+def _alike(one: NodeFacts, other: NodeFacts) -> bool:
+    """But for the room in the store, which is never the same for long."""
+    return one == other or replace(one, store_free=other.store_free) == other
 
 
 def same_job(id: SessionId, restarts: int, job: Job) -> bool:

@@ -29,6 +29,17 @@ static int is_checkpoint(const char *name)
 	return *name != '\0' && name[strspn(name, "0123456789")] == '\0';
 }
 
+/* NULL at the end of the directory, and where it can't be read any further: then *failed. */
+static struct dirent *next_entry(DIR *dir, int *failed)
+{
+	struct dirent *entry;
+
+	errno = 0;
+	entry = readdir(dir);
+	*failed = entry == NULL && errno != 0;
+	return entry;
+}
+
 /* A directory of the job: does one of its checkpoints have a manifest? */
 static int scan_session(int parent, const char *name)
 {
@@ -36,8 +47,9 @@ static int scan_session(int parent, const char *name)
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	int result = dir == NULL ? UNKNOWN : NONE;
+	int failed = 0;
 
-	while (result == NONE && (entry = readdir(dir)) != NULL) {
+	while (result == NONE && (entry = next_entry(dir, &failed)) != NULL) {
 		char path[sizeof(entry->d_name) + 32];
 
 		if (!is_checkpoint(entry->d_name))
@@ -48,6 +60,8 @@ static int scan_session(int parent, const char *name)
 		else if (errno != ENOENT)
 			result = UNKNOWN;
 	}
+	if (failed)
+		result = UNKNOWN;
 	if (dir != NULL)
 		closedir(dir);
 	else if (fd >= 0)
@@ -62,6 +76,7 @@ static int scan_store(const struct fallback *fallback, const struct plan *plan)
 	struct stat info;
 	struct dirent *entry;
 	int result = NONE;
+	int failed = 0;
 	DIR *dir;
 
 	/* Without its marker it may be the empty mount point of a file system that isn't there. */
@@ -73,8 +88,7 @@ static int scan_store(const struct fallback *fallback, const struct plan *plan)
 	if (dir == NULL)
 		return errno == ENOENT ? NONE : UNKNOWN;
 	snprintf(prefix, sizeof(prefix), "%u.%u.", plan->job, (unsigned)plan->uid);
-	errno = 0;
-	while (result != FOUND && (entry = readdir(dir)) != NULL) {
+	while (result != FOUND && (entry = next_entry(dir, &failed)) != NULL) {
 		int one = NONE;
 
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
@@ -83,7 +97,7 @@ static int scan_store(const struct fallback *fallback, const struct plan *plan)
 			result = one;
 	}
 	closedir(dir);
-	return result;
+	return failed ? UNKNOWN : result;
 }
 
 /* The store may be a file system whose server is gone: looking happens in a child that can

@@ -26,6 +26,7 @@ from tests.crash.points import (
     Counts,
     Point,
     around,
+    beside,
     every,
     sample,
 )
@@ -134,4 +135,5 @@ def _points(kind: str, rig: Rig, request: pytest.FixtureRequest) -> Iterator[Poi
         found = request.getfixturevalue("counts")
         yield from around(found, world.EVENTS, 4)
         yield from around(found, [world.AT_STORE], 4, "criu")
+        yield from beside(found, world.UPGRADES, 4)
     yield from every(found, SEED)

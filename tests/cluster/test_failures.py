@@ -46,12 +46,13 @@ def test_no_room_in_the_store_is_said_before_anything_is_frozen(lab, counter):
     assert job.session()["state"] == "ACTIVE"
 
 
-def test_a_store_that_fills_up_half_way(lab, counter):
+@pytest.mark.parametrize("room", ["size=60m", "size=1g,nr_inodes=7"], ids=["bytes", "inodes"])
+def test_a_store_that_fills_up_half_way(lab, counter, room):
     job = counter(mib=30)
     before, node = job.seen(), job.node
     drop_in = "/etc/slurm-reclaim/conf.d/zz-test.toml"
     lab.exec(node, "sh", "-c", f"printf '[store]\\nmin_free = \"1MiB\"\\n' > {drop_in}")
-    lab.exec(node, "mount", "-t", "tmpfs", "-o", "size=60m,mode=700", "none", STORE)
+    lab.exec(node, "mount", "-t", "tmpfs", "-o", f"{room},mode=700", "none", STORE)
     lab.exec(node, "touch", f"{STORE}/.slurm-reclaim-store")
     # not mapped by any process, so the estimate does not see it, and the archive meets the end
     pid = lab.out(node, "pgrep", "-u", "alice", "-f", f"count-{job.ref}").split()[0]
@@ -286,6 +287,15 @@ def test_a_second_controller_refuses_to_start(lab):
     assert done.returncode != 0
     assert "journal" in done.stderr
     assert lab.out("ctl", "reclaim", "list") is not None
+
+
+def test_a_second_agent_refuses_to_start_and_takes_nothing_away(lab):
+    second = lab.exec("n1", "timeout", "60", "reclaim-agent", check=False)
+    assert second.returncode == 20, second.stderr
+    holder = lab.out("n1", "pgrep", "-o", "-f", "/usr/sbin/reclaim-agent").strip()
+    assert f"another reclaim-agent (pid {holder} on n1)" in second.stderr
+    # The socket on which jobs ask is the first one's still.
+    assert "agent.sock answers" in lab.exec("n1", "reclaim", "check", check=False).stdout
 
 
 def test_a_node_whose_store_is_not_mounted_never_starts_from_scratch(lab, counter):

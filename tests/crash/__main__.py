@@ -53,6 +53,7 @@ def _choose(options: argparse.Namespace, matrix: Matrix) -> list[points.Point]:
     elif not options.ptrace:
         found += points.around(counts, world.EVENTS, options.each)
         found += points.around(counts, [world.AT_STORE], 3 * options.each, "criu")
+        found += points.beside(counts, world.UPGRADES, options.each)
         found += _expiries(matrix, options)
     if options.only:
         found = [p for p in found if all(word in str(p) for word in options.only)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.crash import world
 from tests.crash.control import Action, Control, Kind
-from tests.crash.lane import MENDED, STOPPED, Lane, Tried
+from tests.crash.lane import FAILURES, MENDED, STOPPED, Lane, Tried
 from tests.crash.points import ON_CTL, Counts, Point
 from tests.crash.rig import RETENTION, Rig
 from tests.crash.session import Ticker, Violation
@@ -26,7 +26,8 @@ EVENTS = (
     "slurmctld dead for 4 s",
     "munged of ctl dead for 4 s",
     "reclaimd dead for 12 s",
-    "reclaimd upgraded in place",
+    world.UPGRADED_CTL,
+    world.UPGRADED_NODE,
 )
 
 
@@ -102,7 +103,7 @@ class ExpiryLane(Lane):
             for node in self.rig.nodes:
                 world.check_node(self.rig, node)
             tried.outcome = "alive" if tried.call else ""
-        except (Violation, TimeoutError) as error:
+        except FAILURES as error:
             tried.outcome, tried.note = "lost", f"{error}\n{self._story()}"
             self.rig.disarm()
             world.boot_if_off(self.rig)
@@ -129,22 +130,26 @@ class ExpiryLane(Lane):
             if not hit and going not in self.stored() and not self._leftovers():
                 break
             time.sleep(0.02)
-        if hit and fault.action is Action.STOP:
-            self._happen(point, hit)
-        for host, control in controls.items():
-            control.disarm()
-            if control.hits and fault.action is Action.STOP:
-                # Also an agent that had nothing to do with it, and has come as far.
-                self._let_go(host, control)
+        try:
+            if hit and fault.action is Action.STOP:
+                self._happen(point, hit)
+        finally:
+            for host, control in controls.items():
+                control.disarm()
+                if control.hits and fault.action is Action.STOP:
+                    # Also an agent that had nothing to do with it, and has come as far.
+                    self._let_go(host, control)
 
     def _happen(self, point: Point, host: str) -> None:
         if not point.event:
             time.sleep(STOPPED)
         elif point.event == POWER:
-            there = Ticker(self.rig, host)
             # What runs on it goes back to its last checkpoint.
             self.ticker.floor = self.ticker.saved if host == self.node else self.ticker.floor
-            world.EVENTS["power failure of the node"](self.rig, there)
+            world.EVENTS["power failure of the node"](self.rig, Ticker(self.rig, host))
+        elif point.event == world.UPGRADED_NODE:
+            # The one that deletes, wherever the session is.
+            world.EVENTS[point.event](self.rig, Ticker(self.rig, host))
         else:
             world.EVENTS[point.event](self.rig, self.ticker)
 

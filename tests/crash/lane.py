@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from tests.crash import clocks, remote, world
 from tests.crash.control import Action, Control
 from tests.crash.points import ON_CTL, Point
-from tests.crash.rig import Rig
+from tests.crash.rig import LabError, Rig
 from tests.crash.session import RESTING, Ticker, Violation
 
 BEFORE = {"hibernate": "ACTIVE", "restore": "HIBERNATED"}
@@ -17,6 +19,8 @@ AFTER = {"hibernate": "HIBERNATED", "restore": "ACTIVE"}
 STOPPED = 2.0  # seconds for which a stopped program stands still
 HEARD_OF = 15.0  # seconds in which an agent is heard of again
 MENDED = 6.0  # seconds after which a fault that lasts is over
+# The session is not what it has to be, or the harness could not find out: someone has to look.
+FAILURES = (Violation, LabError, OSError, subprocess.SubprocessError)  # TimeoutError is an OSError
 
 
 # After a step of clocks what was written down may lie in the time to come.
@@ -46,6 +50,7 @@ class Lane:
         self.rig, self.node = rig, node
         self.ticker = Ticker(rig, node)
         self.state = ""
+        self._asking: threading.Thread | None = None
 
     def control(self, program: str) -> Control:
         return self.rig.control(program, "ctl" if program in ON_CTL else self.node)
@@ -136,7 +141,7 @@ class Lane:
                 self.start_over()
             else:
                 self._judge(point, tried)
-        except (Violation, TimeoutError) as error:
+        except FAILURES as error:
             tried.outcome, tried.note = "lost", str(error)
             tried.note += "\n" + self._story()
             self.rig.disarm()
@@ -160,6 +165,8 @@ class Lane:
 
     def _ask(self, point: Point, control: Control, ask: Callable[[str], str]) -> str:
         """Again where it is refused for what came before: an agent that has just died."""
+        if point.program == "reclaim" and point.fault.action is Action.STOP:
+            return self._ask_beside(point, control, ask)
         deadline = time.monotonic() + HEARD_OF
         while True:
             refused = ask(point.verb)
@@ -169,17 +176,24 @@ class Lane:
                 return refused
             time.sleep(0.5)
 
+    def _ask_beside(self, point: Point, control: Control, ask: Callable[[str], str]) -> str:
+        """A command that is going to be held has asked, or not, and answers when it is let go."""
+        self._asking = threading.Thread(target=ask, args=(point.verb,), daemon=True)
+        self._asking.start()
+        while self._asking.is_alive() and not control.hits:
+            time.sleep(0.02)
+        return "it was not waited for"
+
     def _act(self, point: Point, control: Control, tried: Tried, refused: str) -> None:
         """Until it has come to rest, or for as long as a fault lasts."""
         deadline = time.monotonic() + (MENDED if point.fault.lasts else 20.0)
         moved = False
         while time.monotonic() < deadline:
             if control.hits and point.fault.action is Action.STOP:
-                if point.event:
-                    tried.outcome = world.EVENTS[point.event](self.rig, self.ticker)
-                else:
-                    time.sleep(STOPPED)
-                self._go_on(point, control)
+                try:
+                    tried.outcome = self._happen(point)
+                finally:
+                    self._go_on(point, control)
                 return
             state = self.ticker.state()
             moved = moved or state not in (BEFORE[point.verb], "?")
@@ -189,6 +203,13 @@ class Lane:
                 return
             time.sleep(0.05)
 
+    def _happen(self, point: Point) -> str:
+        """While the program stands; "ended" where that ends the session by itself."""
+        if point.event:
+            return world.EVENTS[point.event](self.rig, self.ticker)
+        time.sleep(STOPPED)
+        return ""
+
     def _go_on(self, point: Point, control: Control) -> None:
         where = "ctl" if point.program in ON_CTL else self.node
         control.disarm()
@@ -197,6 +218,9 @@ class Lane:
         # CRIU knows its own number in the session's namespace only.
         who = "pkill -CONT -x criu" if point.program == "criu" else f"kill -CONT {control.pid}"
         self.rig.sh(where, who, check=False)
+        if self._asking:
+            self._asking.join(60)
+            self._asking = None
 
     def _judge(self, point: Point, tried: Tried) -> None:
         self._come_to_rest()

@@ -7,14 +7,14 @@ import threading
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.crash import expiry, world
 from tests.crash.control import Kind
-from tests.crash.lane import Lane, Tried
+from tests.crash.lane import FAILURES, Lane, Tried
 from tests.crash.points import ON_CTL, PROGRAMS, VERBS, Counts, Point
 from tests.crash.rig import Rig
-from tests.crash.session import Violation
 
 OUTCOMES = ("alive", "restorable", "ended", "lost")
 
@@ -78,14 +78,12 @@ class Matrix:
             self._rig.set_retention("")
 
     def _side_by_side(self, points: list[Point]) -> None:
-        threads = [
-            threading.Thread(target=self._one_after_the_other, args=(lane, points))
-            for lane in self.lanes
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(self.lanes)) as pool:
+            under_way = [
+                pool.submit(self._one_after_the_other, lane, points) for lane in self.lanes
+            ]
+        for one in under_way:
+            one.result()  # a lane that ended early has told nobody else
 
     def _one_after_the_other(self, lane: Lane, left: list[Point]) -> None:
         while time.monotonic() < self._deadline:
@@ -104,7 +102,7 @@ class Matrix:
         try:
             if mine and lane.state == "HIBERNATED":
                 lane.clean("restore")
-        except (Violation, TimeoutError) as error:
+        except FAILURES as error:
             mine[-1].outcome, mine[-1].note = "lost", str(error)
             self._report(mine[-1])
 

@@ -111,6 +111,12 @@ def around(
                 yield Point(program, verb, STOP, number, event)
 
 
+def beside(counts: Counts, events: Mapping[str, Iterable[str]], each: int) -> Iterator[Point]:
+    """The same of several programs: by each, its events."""
+    for program, some in events.items():
+        yield from around(counts, some, each, program)
+
+
 def sample(points: list[Point], seed: int) -> list[Point]:
     """All of them in an order in which the first ones are of every program, verb and fault."""
     chance = random.Random(seed)

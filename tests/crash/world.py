@@ -14,6 +14,10 @@ Event = Callable[[Rig, Ticker], str]
 
 
 TIME_LIMIT = "the time limit is reached"
+UPGRADED_CTL = "reclaimd upgraded in place"
+UPGRADED_HELD = "reclaimd upgraded, the old one held"
+UPGRADED_NODE = "reclaim-agent upgraded in place"
+UPGRADED_ALL = "reclaimd and reclaim-agent upgraded"
 AT_STORE = "kill -9 of the program at the store"
 
 
@@ -98,8 +102,16 @@ def _upgrade_ctl(rig: Rig, ticker: Ticker) -> str:
     return ""
 
 
+def _upgrade_held(rig: Rig, ticker: Ticker) -> str:
+    """The old one stands at a call, and ends at once when it is let go; the rig starts the next."""
+    upgrade.replace(rig, "ctl")
+    rig.signal("ctl", "reclaimd", 15)
+    return ""
+
+
 def _upgrade_node(rig: Rig, ticker: Ticker) -> str:
-    """It is held at a call, and sees the signal when it is let go; the rig starts the next one."""
+    """Where it is held at a call it sees the signal when it is let go, else at once; the rig starts
+    the next one."""
     upgrade.replace(rig, ticker.node)
     rig.signal(ticker.node, "reclaim-agent", 15)
     return ""
@@ -130,9 +142,10 @@ EVENTS: dict[str, Event] = {
     "munged of the node dead for 4 s": _down("", "munged", 4),
     "slurmd of the node dead for 4 s": _down("", "slurmd", 4),
     "reclaimd dead for 12 s": _down("ctl", "reclaimd", 12),
-    "reclaimd upgraded in place": _upgrade_ctl,
-    "reclaim-agent upgraded in place": _upgrade_node,
-    "reclaimd and reclaim-agent upgraded": _upgrade_all,
+    UPGRADED_CTL: _upgrade_ctl,
+    UPGRADED_HELD: _upgrade_held,
+    UPGRADED_NODE: _upgrade_node,
+    UPGRADED_ALL: _upgrade_all,
     "reclaim-agent killed": _kill_agent,
     "held for 25 s": _hold,
     AT_STORE: _kill_at_store,
@@ -160,10 +173,16 @@ FELT_BY_ALL = frozenset(
     if name.startswith(("slurm", "MariaDB", "munged of ctl", "reclaimd", "ctl's", "all clocks"))
 ) - {"slurmd of the node dead for 4 s"}
 
+# While one of the others is held: those at the agent's calls are among EVENTS.
+UPGRADES = {
+    "criu": (UPGRADED_CTL, UPGRADED_NODE, UPGRADED_ALL),
+    "reclaimd": (UPGRADED_HELD, UPGRADED_NODE),
+    "reclaim": (UPGRADED_CTL, UPGRADED_NODE),
+}
 # While the object store holds a request.
 REMOTE_EVENTS = (
     "reclaim-agent killed",
-    "reclaim-agent upgraded in place",
+    UPGRADED_NODE,
     "reclaimd dead for 12 s",
     "power failure of the node",
     "scontrol requeue by the owner",

@@ -15,6 +15,7 @@ from typing import Any
 from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.errors import IntegrityError
 
+Ends = tuple[tuple[str, int], tuple[str, int]]
 _COMMON_MAGIC = 0x54564319
 _TCP, _UDP, _LISTEN, _CLOSE = 6, 17, 10, 7
 _AF_INET = 2
@@ -65,11 +66,29 @@ def _address(family: int, words: Any) -> ipaddress.IPv4Address | ipaddress.IPv6A
     return address.ipv4_mapped or address
 
 
-def _ends(socket: Any) -> tuple[tuple[str, int], tuple[str, int]]:
+def ends(socket: Any) -> Ends:
+    """Of an internet socket: its own address and port, and its peer's."""
     source, target = (
         str(_address(socket.family, words)) for words in (socket.src_addr, socket.dst_addr)
     )
     return (source, socket.src_port), (target, socket.dst_port)
+
+
+def both_inside(images: Path) -> Callable[[Any], bool]:
+    """Whether a TCP socket of these images is connected over loopback to one in them, too."""
+    known = set()
+    for raw in entries(images / "files.img"):
+        entry = message("File").FromString(raw)
+        if entry.HasField("isk") and entry.isk.proto == _TCP and entry.isk.state != _LISTEN:
+            known.add(ends(entry.isk))
+
+    def inside(socket: Any) -> bool:
+        if socket.proto != _TCP or not socket.src_port:
+            return False
+        here, there = ends(socket)
+        return (there, here) in known and ipaddress.ip_address(there[0]).is_loopback
+
+    return inside
 
 
 def close_outside_tcp(images: Path) -> int:
@@ -79,12 +98,7 @@ def close_outside_tcp(images: Path) -> int:
     on another host or in another process of the same node, can't; it comes back closed, with its
     ports cleared because the kernel would refuse to bind them again.
     """
-    path = images / "files.img"
-    inside = set()
-    for raw in entries(path):
-        entry = message("File").FromString(raw)
-        if entry.HasField("isk") and entry.isk.proto == _TCP and entry.isk.state != _LISTEN:
-            inside.add(_ends(entry.isk))
+    inside = both_inside(images)
 
     def close(entry: Any) -> bool:
         if not entry.HasField("isk"):
@@ -92,13 +106,12 @@ def close_outside_tcp(images: Path) -> int:
         socket = entry.isk
         if socket.proto != _TCP or socket.state == _LISTEN or not socket.src_port:
             return False
-        here, there = _ends(socket)
-        if (there, here) in inside and ipaddress.ip_address(there[0]).is_loopback:
+        if inside(socket):
             return False
         socket.state, socket.src_port, socket.dst_port = _CLOSE, 0, 0
         return True
 
-    return edit(path, message("File"), close)
+    return edit(images / "files.img", message("File"), close)
 
 
 def listening(images: Path) -> tuple[str, ...]:

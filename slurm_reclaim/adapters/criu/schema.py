@@ -3,7 +3,8 @@
 Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
 back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
 of CRIU's images/*.proto (fdinfo, regfile, remap-file-path, mm, vma, sk-inet, core, creds, pstree,
-cpuinfo). A name need be no UTF-8, so that it is bytes here; on disk that is the same.
+cpuinfo, timerfd, sk-unix, sk-packet, tcp-stream). A name need be no UTF-8, so that it is bytes
+here; on disk that is the same.
 """
 
 from __future__ import annotations
@@ -46,12 +47,49 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "dst_port": (8, "uint32", False),
         "src_addr": (11, "uint32", True),
         "dst_addr": (12, "uint32", True),
+        "shutdown": (19, "uint32", False),
     },
     "File": {
         "type": (1, "uint32", False),
         "id": (2, "uint32", False),
         "reg": (3, "RegFile", False),
         "isk": (4, "InetSocket", False),
+        "tfd": (12, "TimerFd", False),
+        "usk": (16, "UnixSocket", False),
+    },
+    "FdInfo": {
+        "id": (1, "uint32", False),
+    },
+    "TimerFd": {
+        "ticks": (5, "uint64", False),
+        "vsec": (7, "uint64", False),
+        "vnsec": (8, "uint64", False),
+        "isec": (9, "uint64", False),
+        "insec": (10, "uint64", False),
+    },
+    "FilePerms": {
+        "mode": (1, "uint32", False),
+        "uid": (2, "uint32", False),
+        "gid": (3, "uint32", False),
+    },
+    "UnixSocket": {
+        "id": (1, "uint32", False),
+        "file_perms": (13, "FilePerms", False),
+    },
+    "TcpStream": {
+        "inq_seq": (2, "uint32", False),
+        "outq_seq": (4, "uint32", False),
+        "unsq_len": (12, "uint32", False),
+        "rcv_wnd": (16, "uint32", False),
+        "rcv_wup": (17, "uint32", False),
+    },
+    "Scm": {
+        "rights": (2, "uint32", True),
+    },
+    "Packet": {
+        "id_for": (1, "uint32", False),
+        "length": (2, "uint32", False),
+        "scm": (4, "Scm", True),
     },
     "Creds": {
         "uid": (1, "uint32", False),

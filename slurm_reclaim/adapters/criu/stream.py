@@ -33,7 +33,8 @@ def listen(folder: int, name: str, uid: int) -> socket.socket:
 
 
 def receive_name(connection: socket.socket) -> str | None:
-    """The name of the next image; None where CRIU has hung up. Raises IntegrityError."""
+    """The name of the next image; None where CRIU has hung up. Raises IntegrityError;
+    ConnectionError where it has with something of ours unread."""
     head = _receive(connection, _LENGTH.size)
     if head is None:
         return None
@@ -63,8 +64,10 @@ def _name(message: bytes) -> str:
 
 
 def receive_pipe(connection: socket.socket) -> int:
-    """The descriptor that follows. Raises IntegrityError."""
-    _, fds, _, _ = socket.recv_fds(connection, 1, 1)
+    """The descriptor that follows. Raises IntegrityError; ConnectionError if CRIU has hung up."""
+    said, fds, _, _ = socket.recv_fds(connection, 1, 1)
+    if not said:
+        raise ConnectionResetError("CRIU has hung up")
     if len(fds) != 1:
         for fd in fds:
             os.close(fd)

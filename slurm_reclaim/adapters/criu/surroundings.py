@@ -29,9 +29,12 @@ _PIDFD_GETFD = 438  # the same number on every architecture that has it
 _TAR = "/usr/bin/tar"
 # Their contents, not the directories themselves: those are root's, and their mode can't be set by
 # the owner when all is put back.
+# Longer paths than the kernel takes can be saved, and not put back.
 _SAVE = (
-    'cd / && find "$@" -mindepth 1 -maxdepth 1 -print0 | '
-    f"{_TAR} --create --file - --sparse --warning=no-file-ignored "
+    'cd / && if find "$@" -regextype posix-extended -regex ".{4000,}" -print -quit 2>/dev/null | '
+    'grep -q .; then echo "a path below them is longer than 4000 bytes" >&2; exit 1; fi && '
+    'find "$@" -mindepth 1 -maxdepth 1 -print0 | '
+    f"{_TAR} --create --file - --sparse --xattrs --acls --warning=no-file-ignored "
     "--null --verbatim-files-from --files-from=-"
 )
 # Does the file still begin with what was saved?
@@ -175,7 +178,7 @@ class Surroundings:
             raise RestoreFailed("the session had a private /tmp, which this node does not give it")
         words = [
             _TAR, "--extract", "--file", "-", "--directory", "/", "--same-permissions",
-            "--no-same-owner", "--no-overwrite-dir",
+            "--no-same-owner", "--no-overwrite-dir", "--xattrs", "--acls",
         ]  # fmt: skip
         with opened.send(FILES) as archive:
             owner = manifest.credentials

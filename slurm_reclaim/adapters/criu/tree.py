@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu import command, credentials, images
+from slurm_reclaim.adapters.criu import command, credentials, images, mending
 from slurm_reclaim.adapters.criu.command import Entry
 from slurm_reclaim.adapters.criu.description import describe
 from slurm_reclaim.adapters.criu.fitting import Fitting
@@ -18,6 +18,7 @@ from slurm_reclaim.adapters.cuda.half import GpuHalf
 from slurm_reclaim.adapters.jupyter.processes import is_server
 from slurm_reclaim.adapters.proc import (
     blockers,
+    cgroup,
     repair,
     rights,
     sockets,
@@ -79,6 +80,8 @@ class SessionTree:
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
         self._criu: command.Running | None = None
+        self._shut: list[images.Ends] = []
+        self._oom_kills = 0
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)
         self._fitting = Fitting(session, config.agent, self._surroundings, self._gpus.limit)
@@ -193,6 +196,8 @@ class SessionTree:
             raise DumpFailed(f"a job step started meanwhile: {started[0].what}")
         self._rights = rights.of_tree(self._frozen)
         credentials.check(staged.images, owner, self._rights)
+        mending.see_in_flight(staged.images)
+        mending.see_closing(staged.images)
 
     @contextmanager
     def _at_work(self, entry: Entry, words: list[str]) -> Iterator[command.Running]:
@@ -292,6 +297,7 @@ class SessionTree:
         manifest, criu = opened.manifest, self._criu
         if criu is None:
             raise ProgrammingError("restored only while it is coming back")
+        self._oom_kills = cgroup.oom_kills_of(self._session.relay)
         try:
             self._prepare(opened)
             opened.give()
@@ -299,8 +305,10 @@ class SessionTree:
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:
-                raise RestoreFailed(self._why("restore", done, opened.criu / "restore.log"))
+                why = self._why("restore", done, opened.criu / "restore.log")
+                raise RestoreFailed(why + self._short_of_memory())
             self._see_alive(manifest)
+            repair.shut(self._members(), self._shut)
             self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
@@ -310,6 +318,16 @@ class SessionTree:
         finally:
             self._gpus.limit.put_back()
 
+    def _short_of_memory(self) -> str:
+        """CRIU restores in the job's cgroup and needs some memory for each process of its own."""
+        if cgroup.oom_kills_of(self._session.relay) <= self._oom_kills:
+            return ""
+        job = self._session.job_id
+        return (
+            "; the job's memory limit was reached, more of it: "
+            f"scontrol update JobId={job} MinMemoryNode=..."
+        )
+
     def _prepare(self, opened: Opened) -> None:
         """Edit the copy that only root can reach, and that CRIU is given from; put back what CRIU
         does not."""
@@ -317,6 +335,7 @@ class SessionTree:
         known = rights.of_threads(manifest.rights)
         credentials.check(private, manifest.credentials, known)
         images.close_outside_tcp(private)
+        self._shut = mending.mend(private, manifest.uid)
         images.resume_interrupted_calls(private)
         self._fitting.edit(private)
         if manifest.seccomp:

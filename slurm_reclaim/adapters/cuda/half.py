@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from slurm_reclaim.adapters.cuda.state import CudaState
 from slurm_reclaim.adapters.proc import tree
@@ -22,8 +22,14 @@ from slurm_reclaim.model.order import Living
 
 # Bytes of the job's memory; it works in the job's cgroups.
 _CRIU_ITSELF = 64 << 20
-# By job id; several looks may be at one session.
-_SETTLING: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+# By job id; several looks may be at one session. Each lives as long as somebody has it.
+_SETTLING: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
+_FINDING = threading.Lock()
+
+
+def _settling(job_id: int) -> threading.Lock:
+    with _FINDING:
+        return _SETTLING.setdefault(job_id, threading.Lock())
 
 
 class GpuHalf:
@@ -67,7 +73,7 @@ class GpuHalf:
         session = self._session
         if not (session.gpu_taken or session.limits):
             return
-        with _SETTLING[session.job_id]:
+        with _settling(session.job_id):
             if session.living is not Living.RUNNING:
                 return
             with suppress(GpuNotGivenBack, StoreUnavailable):
@@ -82,7 +88,7 @@ class GpuHalf:
         DumpFailed."""
         # A look that began before this is about what an earlier one has left: it would undo what
         # is done here, and take it off the record.
-        with _SETTLING[self._session.job_id]:
+        with _settling(self._session.job_id):
             pass
         try:
             if self._state.held:

@@ -30,6 +30,10 @@ def open_engine(url: str, state: str) -> Engine:
     try:
         _private_file(engine)
         metadata.create_all(engine)
+        for table in metadata.tables.values():
+            for index in table.indexes:
+                # One that came with a newer version, in a database that was there before.
+                index.create(engine, checkfirst=True)
         _check_version(engine)
     except (SQLAlchemyError, OSError) as error:
         raise StoreUnavailable(

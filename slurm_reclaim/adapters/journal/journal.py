@@ -28,6 +28,8 @@ _EVENT_COLUMNS = (
     "at", "kind", "reason", "session", "job_id", "uid", "node", "before", "after",
 )  # fmt: skip
 
+_NO_EVENT = 1 << 62  # a number that none has
+
 
 class SqlJournal:
     def __init__(self, engine: Engine) -> None:
@@ -36,11 +38,29 @@ class SqlJournal:
     def close(self) -> None:
         self._engine.dispose()
 
-    def sessions(self, *, ended: bool = False) -> Sequence[Session]:
-        """Every session, or with `ended` false only those that live; in order of their ids."""
-        query = statements.EVERY_SESSION if ended else statements.LIVING_SESSIONS
+    def sessions(self) -> Sequence[Session]:
+        """Those that live, in order of their ids."""
         with self._reading() as connection:
-            return [_session(body) for body in connection.scalars(query)]
+            return [_session(body) for body in connection.scalars(statements.LIVING_SESSIONS)]
+
+    def ended(self, *, uid: int | None = None, limit: int = 200) -> Sequence[Session]:
+        """The last `limit` that ended, of one owner or of all; the newest last. They are kept for
+        ever, so that no query takes all of them."""
+        one = {"most": limit} if uid is None else {"most": limit, "of": uid}
+        query = statements.ENDED_SESSIONS if uid is None else statements.ENDED_SESSIONS_OF_USER
+        with self._reading() as connection:
+            return [_session(body) for body in connection.scalars(query, one)][::-1]
+
+    def of_array(self, array_job_id: int, task: int, uid: int | None = None) -> Sequence[Session]:
+        """Every session that ever was this task of a job array."""
+        named = f'"array_job_id":{array_job_id},"array_task":{task},'
+        values: dict[str, Any] = {"array": array_job_id, "named": named}
+        query = statements.SESSIONS_OF_ARRAY
+        if uid is not None:
+            query, values = statements.SESSIONS_OF_ARRAY_OF_USER, values | {"of": uid}
+        with self._reading() as connection:
+            found = [_session(body) for body in connection.scalars(query, values)]
+        return [s for s in found if (s.array_job_id, s.array_task) == (array_job_id, task)]
 
     def session(self, id: SessionId) -> Session | None:
         with self._reading() as connection:
@@ -174,18 +194,24 @@ class SqlJournal:
             connection.execute(delete(table).where(table.c.session == announced.session))
             connection.execute(insert(table).values(session=announced.session, body=body))
 
-    def unsettled(self) -> Sequence[tuple[int, str, str, str]]:
+    def unsettled(self, session: SessionId | None = None) -> Sequence[tuple[int, str, str, str]]:
+        query, of = statements.UNSETTLED_INTENTS, {}
+        if session is not None:
+            query, of = statements.UNSETTLED_INTENTS_OF, {"of": str(session)}
         with self._reading() as connection:
-            rows = connection.execute(statements.UNSETTLED_INTENTS)
+            rows = connection.execute(query, of)
             return [(row.number, row.session, row.what, row.details) for row in rows]
 
     def trim(self, before: float) -> None:
         """Drop events and settled intents older than `before` (Unix seconds), and what sessions
-        that have ended were judged by; sessions stay."""
+        that have ended were judged by and their owners told; sessions stay."""
         with self._writing() as connection:
-            connection.execute(statements.TRIM_EVENTS, {"before": before})
+            first = connection.scalar(statements.FIRST_EVENT_KEPT, {"before": before})
+            old = {"first": _NO_EVENT if first is None else first}
+            connection.execute(statements.TRIM_EVENTS, old)
             connection.execute(statements.TRIM_INTENTS, {"before": before})
             connection.execute(statements.TRIM_EVIDENCE)
+            connection.execute(statements.TRIM_ANNOUNCED)
 
     def _store(self, connection: Connection, session: Session) -> None:
         change = {"which": str(session.id), **_row(session)}

@@ -6,19 +6,19 @@ so goes away with its holder.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import socket
 from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, delete, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from slurm_reclaim.adapters.file_lock import FileLock, myself
 from slurm_reclaim.adapters.journal.tables import meta
 from slurm_reclaim.errors import ConfigError, Refused, StoreUnavailable
 
 _NAME = "slurm-reclaim"
+_TAKEN = "another reclaimd ({}) works on this journal"
+_HINT = "stop it first, or give this one a journal of its own (controller.journal)"
 _TRY = {
     "mysql": f"SELECT GET_LOCK('{_NAME}', 0)",
     "mariadb": f"SELECT GET_LOCK('{_NAME}', 0)",
@@ -38,35 +38,13 @@ def take_lock(engine: Engine) -> Lock:
     """The lock of this journal. Raises Refused naming the holder, ConfigError where this kind of
     database has none."""
     if engine.dialect.name == "sqlite":
-        return FileLock(Path(f"{engine.url.database}.lock"))
+        return FileLock(Path(f"{engine.url.database}.lock"), _TAKEN, _HINT)
     if engine.dialect.name not in _TRY:
         raise ConfigError(
             [f"controller.journal: no support for {engine.dialect.name} databases"],
             hint="use SQLite, MySQL or MariaDB, or PostgreSQL",
         )
     return ServerLock(engine)
-
-
-class FileLock:
-    def __init__(self, path: Path) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreUnavailable(f"{path} can't be opened: {error.strerror}") from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(self._fd, 4096, 0).decode(errors="replace").strip()
-            os.close(self._fd)
-            raise _taken(holder) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{_self()}\n".encode(), 0)
-
-    def held(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        os.close(self._fd)
 
 
 class ServerLock:
@@ -78,9 +56,9 @@ class ServerLock:
             if not got:
                 holder = self._connection.scalar(query)
                 self._connection.close()
-                raise _taken(holder or "")
+                raise Refused(_TAKEN.format(holder or "unknown"), hint=_HINT)
             self._connection.execute(delete(meta).where(meta.c.name == "holder"))
-            self._connection.execute(insert(meta).values(name="holder", value=_self()))
+            self._connection.execute(insert(meta).values(name="holder", value=myself()))
             self._connection.commit()
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the journal's lock can't be asked for: {error}") from error
@@ -100,14 +78,3 @@ class ServerLock:
         # Not back into the pool: only the end of the connection gives up the lock.
         self._connection.invalidate()
         self._connection.close()
-
-
-def _self() -> str:
-    return f"pid {os.getpid()} on {socket.gethostname()}"
-
-
-def _taken(holder: str) -> Refused:
-    return Refused(
-        f"another reclaimd ({holder or 'unknown'}) works on this journal",
-        hint="stop it first, or give this one a journal of its own (controller.journal)",
-    )

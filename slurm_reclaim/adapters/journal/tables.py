@@ -40,6 +40,8 @@ sessions = Table(
     Column("body", Text, nullable=False),
     Index("sessions_by_job", "job_id"),
     Index("sessions_by_state", "state"),
+    Index("sessions_by_end", "state", "since"),
+    Index("sessions_by_uid", "uid", "state", "since"),
 )
 
 events = Table(
@@ -79,6 +81,7 @@ intents = Table(
     Column("outcome", Text),
     Column("settled", Float(53)),
     Index("intents_by_session", "session"),
+    Index("intents_by_settled", "settled"),
     sqlite_autoincrement=True,
 )
 

@@ -13,8 +13,11 @@ from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.owner import read_bounded
 from slurm_reclaim.adapters.proc.tree import PROC, Process
 
-# A process that execs another program keeps its PID, so what is known is looked at again.
+# A process that execs another program keeps its PID, so what is known is looked at again: every
+# minute those that began first, the batch script among them, and a share of the others.
 RESCAN = 60.0  # seconds
+FIRST = 8
+SHARES = 5
 # Where nothing has run since: a look may have failed for reasons of its own.
 STILL = 600.0  # seconds
 MOST_WORDS = 8192  # bytes of a command line
@@ -130,7 +133,10 @@ class Finder:
     _looked: float = float("-inf")
     _found: Found = field(default_factory=Found)
     _listed: list[str] | None = None  # at the last look that has ended
-    _ran: float | None = None  # by the clock, right before every process was looked at
+    _ran: float | None = None  # by the clock, and every process was looked at since
+    _seen: float | None = None  # by the clock, right before the last scan
+    _steady: int = 0  # scans since the clock was at that
+    _turn: int = 0
     # new at the last look: perhaps a shell's child that had yet to start its program
     _recent: set[int] = field(default_factory=set)
 
@@ -159,24 +165,31 @@ class Finder:
         numbers = (int(name) for name in listed if name.isdigit())
         pids = set(itertools.islice(numbers, MOST_PROCESSES))
         pids.discard(1)  # reclaim-init
-        anew = now - self._looked >= RESCAN
-        if not anew and not self._recent and pids == self._kinds.keys():
+        due = now - self._looked >= RESCAN
+        if not due and not self._recent and pids == self._kinds.keys():
             self._listed = listed
             return self._found
         for pid in self._kinds.keys() - pids:
             del self._kinds[pid]
         new = pids - self._kinds.keys()
-        for pid in sorted(pids if anew else new | self._recent & pids):
+        reading = new | self._recent & pids | (self._share(pids) if due else set())
+        for pid in sorted(reading):
             words = self._words(pid)
             self._kinds[pid] = words if is_server(words) or is_kernel(words) else None
         self._recent = new
-        if anew:
-            self._looked = now
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})
         self._listed = listed
-        if anew:
-            self._ran = ran
+        if due:
+            self._looked = now
+            self._steady = self._steady + 1 if ran == self._seen else 1
+            self._seen = ran
+            if reading == pids or self._steady >= SHARES:
+                self._ran = ran
         return self._found
+
+    def _share(self, pids: set[int]) -> set[int]:
+        self._turn = (self._turn + 1) % SHARES
+        return {*sorted(pids)[:FIRST], *(p for p in pids if p % SHARES == self._turn)}
 
     def _words(self, pid: int) -> tuple[str, ...]:
         try:

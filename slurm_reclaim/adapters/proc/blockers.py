@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
-from slurm_reclaim.adapters.proc import sockets
+from slurm_reclaim.adapters.proc import descriptor_blockers, sockets, thread_blockers
 from slurm_reclaim.adapters.proc.tree import (
     PROC,
     Process,
@@ -18,26 +18,11 @@ from slurm_reclaim.adapters.proc.tree import (
     kernel_text,
     namespace,
     outside,
-    printable,
     read,
 )
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.words import amount
 
-_ANONYMOUS = {
-    "[io_uring]": ("io-uring", "start the session under slurm-reclaim with block_io_uring, or "
-                   "set kernel.io_uring_disabled=2"),
-    "[userfaultfd]": ("userfaultfd", ""),
-    "[perf_event]": ("perf-event", "end the profiler"),
-    "[fanotify]": ("fanotify", ""),
-    "kvm-vm": ("kvm", "virtual machines can't be hibernated"),
-    "kvm-vcpu": ("kvm", "virtual machines can't be hibernated"),
-    "[secretmem]": ("secretmem", ""),
-    "landlock-ruleset": ("landlock", ""),
-    "seccomp notify": ("seccomp-notify", ""),
-    "bpf-prog": ("bpf", ""),
-    "bpf_link": ("bpf", ""),
-}  # fmt: skip
 # A mapping in smaps: whether it is private, and the lines that follow.
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ...([ps]) (.*(?:\n[A-Z].*)*)", re.MULTILINE)
 _IN_HUGE_PAGES = re.compile(r"^(?:Private|Shared)_Hugetlb:\s+(\d+) kB", re.MULTILINE)
@@ -62,14 +47,18 @@ def find(tree: list[Process], *, root: int, relay: int, uid: int) -> list[Blocke
             )
         )
     filters = _filters(relay)
+    pipes: set[str] = set()
     for process in living:
-        of_it = [*_process(process, root, uid, filters), *_descriptors(process)]
+        of_it = [*_process(process, root, uid, filters)]
+        of_it += descriptor_blockers.of_process(process, pipes)
         of_it += _mappings(process)
         if of_it and _ended(process):
             continue  # what is left of it looks like anything but the others
         found += of_it
     for process in _stuck(living):
         found.append(Blocker("in-kernel", f"{process} waits in the kernel (D)", "try again"))
+    found += descriptor_blockers.many(pipes)
+    found += thread_blockers.find(tree)
     found += sockets.outside_unix_peers(living)
     found += system_v(uid)
     return list(dict.fromkeys(found))
@@ -125,10 +114,11 @@ def _process(process: Process, root: int, uid: int, filters: int) -> Iterator[Bl
             f"{process} has its own {'/'.join(own)} namespace",
             "containers and browser sandboxes can't be hibernated; end it",
         )
-    if int(status.get("Seccomp_filters", "0")) != filters:
+    strict = status.get("Seccomp", "0").strip() == "1"
+    if strict or int(status.get("Seccomp_filters", "0")) != filters:
         yield Blocker(
             "seccomp",
-            f"{process} has a seccomp filter of its own",
+            f"{process} has a seccomp {'mode' if strict else 'filter'} of its own",
             "browser and container sandboxes can't be given back; end it",
         )
     if _closed(process):
@@ -147,41 +137,13 @@ def _closed(process: Process) -> bool:
         return False
 
 
-def _descriptors(process: Process) -> Iterator[Blocker]:
-    base = PROC / str(process.pid)
-    for name, target in descriptors(base):
-        try:
-            yield from _descriptor(process, target, f"{base}/fd/{name}")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-
-def _descriptor(process: Process, target: str, path: str) -> Iterator[Blocker]:
-    if target.startswith("anon_inode:"):
-        yield from _anonymous(process, target.removeprefix("anon_inode:"))
-    elif target.startswith("socket:["):
-        kind = sockets.protocol(path)
-        if kind not in sockets.KNOWN_PROTOCOLS:
-            yield Blocker(
-                "socket-kind",
-                f"{process} has a {kind or 'unknown'} socket",
-                "RDMA, vsock, SCTP, MPTCP and Bluetooth sockets can't; end it",
-            )
-
-
-def _anonymous(process: Process, kind: str) -> Iterator[Blocker]:
-    for pattern, (name, hint) in _ANONYMOUS.items():
-        if pattern in kind:
-            yield Blocker(name, f"{process} uses {printable(kind.strip('[]'))}", hint)
-
-
 def _mappings(process: Process) -> Iterator[Blocker]:
     try:
         text = (PROC / str(process.pid) / "maps").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return
     if "anon_inode:[io_uring]" in text:
-        yield from _anonymous(process, "[io_uring]")
+        yield from descriptor_blockers.anonymous(process, "[io_uring]")
     if not process.status.get("HugetlbPages", "0").startswith("0"):
         yield from _huge_pages(process)
 

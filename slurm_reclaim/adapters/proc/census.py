@@ -6,6 +6,7 @@ it has none of its own, those in the session's PID namespace, and then the steps
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from slurm_reclaim.errors import Unavailable
 
 FRESH = 1.0  # seconds in which /proc is not listed anew in any case
 OLD = 25.0  # seconds after which it is
+_AT_ONCE = 0.1  # seconds in which the meters of one pass ask whether anything ran
 _MEMORY_OLD = 30.0  # seconds
 _PATIENCE = 2.0  # seconds to wait for another thread's look
 # A number may be given to another process between two looks: all are looked at again within so
@@ -143,17 +145,39 @@ class Census:
         # of the last list: the session's own processes, and its remote IDEs by name
         self.inside: list[int] = []
         self.ides: list[str] = []
-        self.listed = 0.0  # monotonic seconds
+        # monotonic seconds: when that list was as it is, and when it was made
+        self.listed = self._looked = 0.0
         self._memory, self._memory_at = 0, -_MEMORY_OLD
+        self._ran: float | None = None  # CPU seconds, read at `_ran_at` and the same since `_still`
+        self._ran_at, self._still = -_AT_ONCE, math.inf
+
+    def still_since(self) -> float:
+        """From when on nothing at all has run in the job, as its CPU time tells: monotonic seconds;
+        infinite where something has or that is not known. Who does not run is born of nobody,
+        reads, writes and sends nothing and takes no input."""
+        now = time.monotonic()
+        if now - self._ran_at >= _AT_ONCE:
+            ran = self.clock.seconds()
+            if ran is None:
+                self._still = math.inf
+            elif ran != self._ran or self._still == math.inf:
+                self._still = now
+            self._ran, self._ran_at = ran, now
+        return self._still
 
     def members(self, within: float = OLD) -> dict[int, Member]:
-        """By PID, from a list at most `within` seconds old. Not to be changed. Raises Unavailable
-        where the session's processes can't be seen; none at all is a sign of that, too."""
+        """By PID, from a list at most `within` seconds old, or an older one after which nothing
+        ran. Not to be changed. Raises Unavailable where the session's processes can't be seen;
+        none at all is a sign of that, too."""
+        complete = within == OLD and self._version >= 0 and self.inside
+        if complete and self._looked >= self.still_since() + FRESH:
+            self.listed = self._ran_at
+            return self._members
         at, version, listed = self._processes.of(self._key, within if self.inside else FRESH)
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the session's processes can't be listed: /proc does not answer")
         try:
-            self.listed = at
+            self.listed = self._looked = at
             if version != self._version:
                 self._look(listed)
                 # those that are new are looked at once more: they had perhaps yet to become their

@@ -146,6 +146,31 @@ def memory_bytes(directories: Mapping[str, str]) -> int | None:
     return None
 
 
+def oom_kills(cgroups: str, mounted: Iterable[Mount]) -> int:
+    """How often the kernel, for want of memory, has killed in the cgroup of a process of which this
+    is the /proc/PID/cgroup text; 0 where none counts it. Version 1 counts in that one only."""
+    mounted = list(mounted)
+    for line in cgroups.split("\n"):
+        names, _, path = line.partition(":")[2].partition(":")
+        for mount in mounted:
+            name = next((n for n in ("memory", V2) if n in names.split(",")), None)
+            if name not in mount.controllers or not (path + "/").startswith(mount.root + "/"):
+                continue
+            file = "memory.events" if name == V2 else "memory.oom_control"
+            with suppress(OSError, ValueError, IndexError):
+                place = f"{mount.point}{path[len(mount.root) :]}"
+                return _row(contents(f"{place}/{file}"), b"oom_kill ")
+    return 0
+
+
+def oom_kills_of(pid: int) -> int:
+    try:
+        cgroups = kernel_text(PROC / str(pid) / "cgroup")
+        return oom_kills(cgroups, mounts(kernel_text(PROC / "self/mountinfo")))
+    except OSError:
+        return 0
+
+
 def block_bytes(directories: Mapping[str, str]) -> int | None:
     """Bytes read from and written to block devices; None where the job's cgroup does not count
     them (Slurm makes no blkio cgroups; v2 needs the io controller)."""

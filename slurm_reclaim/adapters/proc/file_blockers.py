@@ -11,11 +11,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from slurm_reclaim.adapters.proc.filesystems import place_of
 from slurm_reclaim.adapters.proc.opened import Opened
 from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.printable import escaped
 
 # Those that CRIU opens again by path: major numbers 1 (mem), 5 (tty, ptmx), 136-143 (pts)
 _GOOD_MAJORS = {1, 5, *range(136, 144)}
 # What an NFS client calls a file that was deleted while open.
 _SILLY = re.compile(rb"/\.nfs[0-9a-fA-F]{8,}$")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# Named by job, step and node: no other run of the job has them.
+_OF_THE_RUN = ("cgroup", "cgroup2")
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
@@ -39,6 +43,14 @@ def find(
         elif each.facts is None:
             what = f"{each.holder} has {shown(each)} open, which its file server no longer knows"
             yield Blocker("stale-file", what, "close it")
+        elif each.path == b"/secretmem":
+            yield Blocker("secretmem", f"{each.holder} uses secret memory (memfd_secret)", "end it")
+        elif each.path.startswith(b"/memfd:") and each.facts.st_blksize > _PAGE:
+            what = f"{each.holder} has {shown(each)} open, in huge pages (MFD_HUGETLB)"
+            yield Blocker("huge-pages", what, "transparent huge pages are no hindrance")
+        elif mounted.get(place_of(each.path, mounted)) in _OF_THE_RUN:
+            what = f"{each.holder} has {shown(each)} open, which is of this run of the job only"
+            yield Blocker("cgroup-file", what, "close it, and open it again when it is needed")
         elif mounts and not each.mounts.issubset(mounts):
             yield Blocker(
                 "outside-mount",
@@ -57,7 +69,7 @@ def find(
 
 
 def shown(each: Opened) -> str:
-    return each.path.decode("utf-8", "backslashreplace")
+    return escaped(each.path.decode("utf-8", "backslashreplace"))
 
 
 def _denied(each: Opened) -> Iterator[Blocker]:

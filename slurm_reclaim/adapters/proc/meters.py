@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from slurm_reclaim.adapters.proc import cgroup, terminals
-from slurm_reclaim.adapters.proc.census import Census
+from slurm_reclaim.adapters.proc.census import OLD, Census
 from slurm_reclaim.adapters.proc.connections import Connections, Holdings
-from slurm_reclaim.adapters.proc.rates import Rates, cpu_seconds, io_bytes
+from slurm_reclaim.adapters.proc.rates import LAP, Rates, cpu_seconds, io_bytes
 from slurm_reclaim.adapters.proc.tree import namespace
 from slurm_reclaim.errors import Unavailable
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
@@ -22,9 +22,23 @@ from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 _SCAN = 16 << 10
 
 
+# Seconds for which nothing has run in a job before a meter looks at it for the last time: each of
+# its processes was read since (rates.LAP), and its connections.
+_SETTLED = LAP + OLD
+
+
 class _Meter:
     def __init__(self, census: Census) -> None:
         self._census = census
+        self._looked = 0.0
+
+    def _rests(self) -> bool:
+        """Whether nothing ran in the job since this meter's last look, which was a late one: what
+        it would see is known. Otherwise this is a look."""
+        if self._looked - self._census.still_since() >= _SETTLED:
+            return True
+        self._looked = time.monotonic()
+        return False
 
     def held(self) -> Sequence[GpuHeld]:
         return ()
@@ -90,6 +104,8 @@ class IoMeter(_Meter):
             members = self._census.members()
         except Unavailable as error:
             return {Signal.IO.value: Reading(None, what=error.message)}
+        if self._rests():
+            return {Signal.IO.value: Reading(0.0)}
         value = self._rates.total(members, self._census.listed, time.monotonic())
         block = self._grown.rate(cgroup.block_bytes(self._census.directories), seconds)
         if value is None:
@@ -113,6 +129,8 @@ class NetworkMeter(_Meter):
         if not self._same_network:
             what = "the session has a network of its own"
             return {Signal.NETWORK.value: Reading(None, what=what)}
+        if self._rests():
+            return {Signal.NETWORK.value: Reading(0.0)}
         try:
             value = self._connections.rate(self._holdings, self._census.members())
         except Unavailable as error:
@@ -132,9 +150,7 @@ class TerminalMeter(_Meter):
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
         try:
-            others = (m for m in self._census.members().values() if not m.inside)
-            found = terminals.of_devices(member.tty for member in others if member.tty)
-            found.update(terminals.of_session(self._init))
+            found = self._known if self._rests() else self._found()
         except Unavailable as error:
             return {Signal.TERMINAL.value: Reading(None, what=error.message)}
         except OSError as error:
@@ -148,3 +164,10 @@ class TerminalMeter(_Meter):
         last = min(max(found.values()), self._clock())
         what = f"input on {', '.join(sorted(used)[:5])}" if used else "no input"
         return {Signal.TERMINAL.value: Reading(float(len(used)), last, what)}
+
+    def _found(self) -> dict[str, float]:
+        """Raises Unavailable, OSError."""
+        others = (m for m in self._census.members().values() if not m.inside)
+        found = terminals.of_devices(member.tty for member in others if member.tty)
+        found.update(terminals.of_session(self._init))
+        return found

@@ -3,6 +3,7 @@ is behind a descriptor is reached through /proc, which leads to the file itself.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -89,9 +90,19 @@ def _descriptors(base: bytes) -> Iterator[_Way]:
     for number in numbers:
         with suppress(*_GONE):
             link = base + b"/fd/" + number
-            path = os.readlink(link)
+            path = _target(link)
             if path.startswith(b"/"):
                 yield _descriptor(path, link, base + b"/fdinfo/" + number)
+
+
+def _target(link: bytes) -> bytes:
+    """Empty where the path is too long to be told, which is a blocker (descriptor_blockers)."""
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return b""
+        raise
 
 
 def _facts(link: bytes) -> tuple[os.stat_result | None, bool]:
@@ -163,14 +174,15 @@ def _mapped(base: bytes) -> Iterator[_Way]:
         name = b"%x-%x" % (int(start, 16), int(end, 16))
         with suppress(*_GONE):
             link = base + b"/map_files/" + name
-            path = os.readlink(link)
+            path = _target(link)
             if path.startswith(b"/") and not _of_no_file_system(path):
                 yield _Way(path, link, uses, mapped=True)
 
 
 def _of_no_file_system(path: bytes) -> bool:
-    """Shared anonymous memory, memfds and System V memory are files inside the kernel only."""
-    return path.startswith((b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage"))
+    """Shared anonymous memory, memfds, System V memory and rings of io_setup(2) are files inside
+    the kernel only."""
+    return path.startswith((b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"/[aio]"))
 
 
 def has_a_path(each: Opened) -> bool:

@@ -1,4 +1,4 @@
-"""TCP connections that a dump has left in repair mode (TCP_REPAIR, tcp(7)).
+"""TCP connections that a dump has left in repair mode (TCP_REPAIR, tcp(7)), or a restore open.
 
 CRIU switches it on to read a connection's state, and off again only where it lets the tree run on
 itself. Ours is left stopped. A socket in repair mode sends nothing: neither what a continued tree
@@ -11,13 +11,14 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import PROC, Process, descriptors, socket_inode
 
+Ends = tuple[tuple[str, int], tuple[str, int]]  # of a connection: here and there
 _PIDFD_GETFD = 438  # the same number on every architecture (Linux 5.6)
 _TCP_REPAIR, _OFF = 19, 0
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -36,8 +37,37 @@ def cut(processes: Iterable[Process]) -> int:
     return sum(map(_reset_when_closed, _in_repair(processes)))
 
 
+def shut(processes: Iterable[Process], ends: Collection[Ends]) -> int:
+    """Shut the sending half of those of their connections that have these ends; how many."""
+    return sum(_shut(mine) for mine in _sockets(processes) if _ends(mine) in ends) if ends else 0
+
+
+def _shut(mine: socket.socket) -> bool:
+    with suppress(OSError):
+        mine.shutdown(socket.SHUT_WR)
+        return True
+    return False
+
+
+def _ends(mine: socket.socket) -> Ends | None:
+    with suppress(OSError, ValueError):
+        if mine.family in (socket.AF_INET, socket.AF_INET6):
+            return _plain(mine.getsockname()), _plain(mine.getpeername())
+    return None
+
+
+def _plain(end: tuple[str, int]) -> tuple[str, int]:
+    """IPv4 as such, also where it is told in IPv6."""
+    address = ip_address(end[0])
+    return str(getattr(address, "ipv4_mapped", None) or address), end[1]
+
+
 def _in_repair(processes: Iterable[Process]) -> Iterator[socket.socket]:
-    """Each socket once, as a descriptor of ours that is closed when the next is asked for."""
+    return (mine for mine in _sockets(processes) if _has_it_on(mine))
+
+
+def _sockets(processes: Iterable[Process]) -> Iterator[socket.socket]:
+    """Each once, as a descriptor of ours that is closed when the next is asked for."""
     seen: set[int] = set()
     for process in processes:
         try:
@@ -61,8 +91,7 @@ def _of(pid: int, pidfd: int, seen: set[int]) -> Iterator[socket.socket]:
         fd = _syscall(_PIDFD_GETFD, pidfd, int(name), 0)
         if fd >= 0:
             with socket.socket(fileno=fd) as mine:
-                if _has_it_on(mine):
-                    yield mine
+                yield mine
 
 
 def _has_it_on(mine: socket.socket) -> bool:

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_reclaim.model.checkpoint import Credentials
+from slurm_reclaim.model.printable import escaped
 
 PROC = Path("/proc")
+TOO_LONG = "path too long"  # a descriptor's path that the kernel can't tell: over 4096 bytes
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -40,7 +42,7 @@ class Process:
         return tuple(int(x) for x in self.status["Uid"].split())
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.inner})"
+        return f"{escaped(self.name)} ({self.inner})"
 
 
 def kernel_text(path: Path) -> str:
@@ -75,6 +77,10 @@ def descriptors(process: Path) -> Iterator[tuple[str, str]]:
             target = os.readlink(process / "fd" / name)
         except (FileNotFoundError, ProcessLookupError):
             continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            target = TOO_LONG
         yield name, target
 
 

@@ -24,6 +24,9 @@ _SET = {
     "SLURM_TIME_FORMAT": "%s",  # Unix seconds: no time zone, no summer time, no relative dates
 }
 
+# Whoever may ask reclaimd can have it run them: more would be a burden to the host and slurmctld.
+MOST_AT_ONCE = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -37,12 +40,20 @@ class Runner:
         """`timeout`: seconds after which a command counts as unanswered and is killed."""
         self._bin = Path(bin)
         self._timeout = timeout
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._environment = {**{k: os.environ[k] for k in _KEPT if k in os.environ}, **_SET}
 
-    async def run(self, *command: str, allowed: Collection[int] = (0,)) -> Answer:
-        """The answer of `command`, whose first word is a program of Slurm. Raises
-        SchedulerUnavailable for a status that is not in `allowed` and where there is none."""
-        answer = await self._answer(command)
+    async def run(
+        self, *command: str, allowed: Collection[int] = (0,), at_once: bool = False
+    ) -> Answer:
+        """The answer of `command`, whose first word is a program of Slurm; `at_once`: it waits for
+        no other. Raises SchedulerUnavailable for a status that is not in `allowed` and where there
+        is none."""
+        if at_once:
+            answer = await self._answer(command)
+        else:
+            async with self._room:
+                answer = await self._answer(command)
         if answer.code not in allowed:
             words = (answer.err or answer.out).strip() or "no message"
             raise SchedulerUnavailable(f"{command[0]} failed with status {answer.code}: {words}")

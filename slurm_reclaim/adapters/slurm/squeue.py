@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 from slurm_reclaim.adapters.slurm.rows import Cutter
@@ -27,11 +28,12 @@ DETAIL_FIELDS = (
 _ALL = ("squeue", "-a", "-h", "-t", "all")
 _UNKNOWN_JOB = "Invalid job id specified"
 _ADMIN_HOLD = "JobHeldAdmin"
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 
 async def list_jobs(runner: Runner, names: NodeNames) -> list[Job]:
     cutter = Cutter(JOB_FIELDS)
-    answer = await runner.run(*_ALL, "-O", cutter.format)
+    answer = await runner.run(*_ALL, "-O", cutter.format, at_once=True)
     # In a thread: a hundred thousand jobs take seconds, and agents wait for answers meanwhile.
     return await asyncio.to_thread(lambda: [job_of(row, names) for row in cutter.rows(answer.out)])
 
@@ -68,8 +70,11 @@ async def _held_by_admin(runner: Runner, job: Job) -> bool:
 
 def state_reason(text: str, job_id: int) -> str:
     """The `state_reason` of one job in squeue's JSON. Raises SchedulerUnavailable."""
+    # What is no UTF-8, in a job's name for example, is told by Slurm as it is, and reaches us as
+    # `\xff` (Runner), which JSON does not know.
+    valid = _ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", text)
     try:
-        found = [job for job in json.loads(text)["jobs"] if job["job_id"] == job_id]
+        found = [job for job in json.loads(valid)["jobs"] if job["job_id"] == job_id]
         return str(found[0]["state_reason"]) if found else ""
     except (ValueError, KeyError, TypeError) as error:
         raise SchedulerUnavailable(f"squeue's JSON can't be read: {error!r}") from None

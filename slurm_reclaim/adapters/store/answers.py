@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-_NO_SUCH_BUCKET = ("nosuchbucket", "specified bucket does not exist", "bucket not found")
+NO_BUCKET = "The specified bucket does not exist"
+_NO_SUCH_BUCKET = ("nosuchbucket", NO_BUCKET.lower(), "bucket not found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ def held(info: dict[str, Any]) -> Held:
 def said(error: BaseException) -> str:
     """What an error says, with what it was made from where that says more."""
     cause = error.__cause__
+    if type(cause).__name__ == "RefreshError":  # of google.auth: why there is no token
+        return f"{error}: {cause}"[:500]
     code = getattr(cause, "response", {}).get("Error", {}).get("Code", "") if cause else ""
     text = " ".join(str(error).split()) or type(error).__name__
     return f"{text} ({code})" if code and code not in text and not code.isdigit() else text[:500]

@@ -2,12 +2,11 @@
 
 Every question is bounded in time, every transfer is retried a few times and compared: what was
 sent counts only when the server has shown that it holds these bytes, whatever it answered before.
-The libraries are imported only where a remote place is configured: they take memory.
 """
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import logging
 import os
 import random
@@ -20,16 +19,13 @@ from typing import Any, TypeVar
 from slurm_reclaim.adapters.store import fragments
 from slurm_reclaim.adapters.store.answers import Held, held, no_bucket, said
 from slurm_reclaim.adapters.store.checksums import PART, Local
+from slurm_reclaim.adapters.store.schemes import open_scheme
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
-from slurm_reclaim.model import extras
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# By scheme: the library behind it, and the extra of ours that installs it.
-_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs"}
-_EXTRAS = {"s3": "s3", "gs": "gcs"}
 # One question, asked at every job start: the plugin waits for three seconds in all.
 LOOK = 1.5
 # One request of many; a transfer has as many as it needs within its own time.
@@ -41,7 +37,8 @@ _QUIET = 5.0
 _AT_ONCE = 2
 _DETAILS = {"detail": True, "withdirs": False}
 _CLOCK = ".clock-"
-_SKEWED = ("requesttimetooskewed", "too large", "skewed")
+_KEYS = "see the keys in store.remote_options and what the bucket's policy allows"
+_SKEWED = ("requesttimetooskewed", "too large", "skewed", "reasonable timeframe")
 
 
 class Denied(StoreUnavailable):
@@ -61,33 +58,8 @@ class Bucket:
 
     def connect(self) -> None:
         """Load the library; no word goes out yet."""
-        if self._fs is not None:
-            return
-        library = _LIBRARIES.get(self._scheme, "")
-        if not library:
-            raise StoreUnavailable(f"{self.url}: only {', '.join(_LIBRARIES)} are known")
-        try:
-            importlib.import_module(library)
-            import fsspec
-
-            options = dict(self._options)
-            if library == "s3fs":
-                # Our own attempts are counted and bounded; those below must not multiply them.
-                config = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 0}}
-                options["config_kwargs"] = config | dict(options.get("config_kwargs", {}))
-            fs = fsspec.filesystem(
-                self._scheme, skip_instance_cache=True, use_listings_cache=False, **options
-            )
-        except ImportError as error:
-            raise StoreUnavailable(
-                f"{self.url} needs {library}: {error}",
-                hint=extras.install(_EXTRAS[self._scheme]),
-            ) from error
-        except Exception as error:  # whatever a library thinks of its options
-            raise StoreUnavailable(f"{self.url}: {said(error)}") from error
-        if library == "s3fs":
-            fs.retries = 1
-        self._fs = fs
+        if self._fs is None:
+            self._fs = open_scheme(self.url, self._options)
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -192,11 +164,11 @@ class Bucket:
                 hint="set the node's clock; chrony or ntpd should run",
             )
         if isinstance(error, PermissionError):
-            return Denied(
-                f"{self.url}: refused (403) to {what}: {words}",
-                hint="see the keys in store.remote_options and what the bucket's policy allows",
-            )
-        if isinstance(error, (TimeoutError, _timeout())):
+            return Denied(f"{self.url}: refused (403) to {what}: {words}", hint=_KEYS)
+        if getattr(error, "code", 0) == 401:
+            # Not for good: of Google's, a token that ended just now is one, too.
+            return StoreUnavailable(f"{self.url}: refused (401) to {what}: {words}", hint=_KEYS)
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError, _timeout())):
             return StoreUnavailable(f"{self.url} did not answer in time ({what})")
         return StoreUnavailable(f"{self.url}: could not {what}: {words}")
 

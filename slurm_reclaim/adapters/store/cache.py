@@ -12,7 +12,7 @@ from pathlib import Path
 from slurm_reclaim.adapters.store import fetch, marks
 from slurm_reclaim.adapters.store.collection import READING
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory
+from slurm_reclaim.adapters.store.files import MANIFEST, exists, fsync_directory
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.adapters.store.publish import STAGING
 from slurm_reclaim.errors import ReclaimError
@@ -75,7 +75,7 @@ class Cache:
             return False
         try:
             folder = self._local.checkpoint_dir(session, restarts)
-            if not folder.exists():
+            if not exists(folder):
                 return False
             if self._used(session) or marks.read(folder) not in marks.ELSEWHERE:
                 return False
@@ -88,7 +88,7 @@ class Cache:
     def _used(self, session: SessionId) -> bool:
         """Not by our own memory: who reads outlives an agent that is restarted."""
         here = self._local.session_dir(session).iterdir()
-        return (self._work / session.folder).exists() or any(
+        return exists(self._work / session.folder) or any(
             path.name.startswith((STAGING, READING)) for path in here
         )
 

@@ -113,13 +113,17 @@ class Capture:
             self._poll.unregister(self._listening.fileno())
             self._poll.register(self._criu.fileno(), select.POLLIN)
         elif self._criu is not None and fd == self._criu.fileno():
-            name = criu.receive_name(self._criu)
+            try:
+                name = criu.receive_name(self._criu)
+                pipe = -1 if name is None else criu.receive_pipe(self._criu)
+            except ConnectionError:
+                name = None  # it was killed, which its exit status tells
             if name is None:
                 self._poll.unregister(fd)
                 self._criu.close()
                 self._criu = None
             else:
-                self._take(name, criu.receive_pipe(self._criu))
+                self._take(name, pipe)
 
     def _tell_of_the_end(self) -> None:
         """Of CRIU's images: the last of them may still be in its pipe when CRIU has ended."""

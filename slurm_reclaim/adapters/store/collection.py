@@ -20,12 +20,24 @@ from functools import partial
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory, is_number, read_part
+from slurm_reclaim.adapters.store.files import (
+    MANIFEST,
+    fsync_directory,
+    is_number,
+    read_part,
+)
 from slurm_reclaim.adapters.store.publish import REPLACED, STAGING
 from slurm_reclaim.adapters.store.stock import Source
+from slurm_reclaim.adapters.store.walk import (
+    bytes_below,
+    extra,
+    may_be_whole,
+    names_in,
+    packs_in,
+    remove_directory,
+)
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable, WrongState
 from slurm_reclaim.model.catalogue import (
-    Pack,
     StoredCheckpoint,
     StoredPart,
     StoredSession,
@@ -70,7 +82,7 @@ class Collection:
         self._store.check()
         found: list[StoredSession] = []
         count, last = 0, after
-        for name in sorted(_names(self._store.base)):
+        for name in sorted(names_in(self._store.base)):
             id = session_id(self._store.base.name, name)
             if id is None or name <= after:
                 continue
@@ -86,24 +98,24 @@ class Collection:
     def stored(self, id: SessionId) -> StoredSession:
         folder = self._store.session_dir(id)
         numbers, left = [], []
-        for name in sorted(_names(folder)):
-            if is_number(name) and (folder / name / MANIFEST).exists():
+        for name in sorted(names_in(folder)):
+            if is_number(name) and may_be_whole(folder / name):
                 numbers.append(int(name))
             elif is_number(name) or name.startswith((EXPIRED, STAGING, REPLACED)):
                 left.append(folder / name)
         return StoredSession(
             session=str(id),
             checkpoints=tuple(self._checkpoint(id, number) for number in sorted(numbers)),
-            packs=tuple(_packs(folder / PACKS)),
+            packs=tuple(packs_in(folder / PACKS)),
             leftovers=tuple(path.name for path in left),
-            leftover_bytes=sum(map(_bytes_below, left)),
+            leftover_bytes=sum(map(bytes_below, left)),
         )
 
     def _checkpoint(self, id: SessionId, restarts: int) -> StoredCheckpoint:
         try:
             manifest = self._store.read(id, restarts)
         except IntegrityError as error:
-            size = _bytes_below(self._store.checkpoint_dir(id, restarts))
+            size = bytes_below(self._store.checkpoint_dir(id, restarts))
             return StoredCheckpoint(restarts, bytes=size, problem=error.message)
         return StoredCheckpoint(
             restarts=restarts,
@@ -153,7 +165,7 @@ class Collection:
                 if problem := difference(lambda p=part: self._pack(id, manifest, p)):  # type: ignore[misc]
                     differs.append(problem)
             known = {part.path for part in manifest.contents.parts} | {MANIFEST}
-            return differs + [f"{name} is not in the manifest" for name in _extra(folder, known)]
+            return differs + [f"{name} is not in the manifest" for name in extra(folder, known)]
 
     def _pack(self, id: SessionId, manifest: Manifest, part: Part) -> None:
         self._store.check_pack(id, manifest.contents, part)
@@ -208,7 +220,7 @@ class Collection:
                 # It came between the look and the rename.
                 _put_back(folder, moved)
                 raise WrongState(f"{id} is being read by {reader}")
-            freed = sum(self._drop(folder / name) for name in _names(folder) if _aside(name))
+            freed = sum(self._drop(folder / name) for name in names_in(folder) if _aside(name))
             committed = self._store.committed(id)
             if ended and not committed:
                 freed += self._drop_rest(folder)
@@ -226,7 +238,7 @@ class Collection:
     def _reader(self, folder: Path) -> str:
         """Who reads something of this session now; "" for nobody. Ages are told by the file
         system's own clock."""
-        leases = [name for name in _names(folder) if name.startswith(READING)]
+        leases = [name for name in names_in(folder) if name.startswith(READING)]
         if not leases:
             return ""
         probe = folder / f".clock-{self._who}"
@@ -258,7 +270,7 @@ class Collection:
 
     def _drop(self, aside: Path) -> int:
         """Delete a directory that is no checkpoint any more, its manifest first; bytes freed."""
-        size = _bytes_below(aside)
+        size = bytes_below(aside)
         with suppress(FileNotFoundError):
             os.unlink(aside / MANIFEST)
         for base, folders, names in os.walk(aside, topdown=False):
@@ -266,8 +278,8 @@ class Collection:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(base, name))
             for name in folders:
-                _remove_directory(os.path.join(base, name))
-        _remove_directory(aside)
+                remove_directory(os.path.join(base, name))
+        remove_directory(aside)
         fsync_directory(aside.parent)
         return size
 
@@ -280,7 +292,7 @@ class Collection:
         wanted = {name for packs in needed.values() for name in packs or ()}
         newest = max(needed)
         freed = 0
-        for pack in list(_packs(folder / PACKS)):
+        for pack in list(packs_in(folder / PACKS)):
             if pack.name not in wanted and is_older(pack.name, newest):
                 with suppress(FileNotFoundError):
                     os.unlink(folder / PACKS / pack.name)
@@ -290,14 +302,14 @@ class Collection:
     def _drop_rest(self, folder: Path) -> int:
         """All that is left of an ended session, packs last."""
         freed = 0
-        for name in sorted(_names(folder), key=lambda name: (name == PACKS, name)):
+        for name in sorted(names_in(folder), key=lambda name: (name == PACKS, name)):
             path = folder / name
             if path.is_dir() and not path.is_symlink():
                 freed += self._drop(path)
             else:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-        _remove_directory(folder)
+        remove_directory(folder)
         fsync_directory(folder.parent)
         return freed
 
@@ -313,19 +325,9 @@ def _answering(root: Path) -> Iterator[None]:
         raise StoreUnavailable(f"store {root}: {error.strerror or error}") from error
 
 
-def _names(folder: Path) -> list[str]:
-    """What is in a directory; nothing where there is none. Raises StoreUnavailable."""
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StoreUnavailable(f"{folder}: {error.strerror}") from error
-
-
 def session_ids(base: Path) -> list[SessionId]:
     """Sessions that have a folder below `<store>/<cluster>`."""
-    ids = (session_id(base.name, name) for name in sorted(_names(base)))
+    ids = (session_id(base.name, name) for name in sorted(names_in(base)))
     return [id for id in ids if id is not None]
 
 
@@ -344,38 +346,6 @@ def _put_back(folder: Path, numbers: Some[int]) -> None:
     for number in numbers:
         os.rename(folder / f"{EXPIRED}{number}", folder / str(number))
     fsync_directory(folder)
-
-
-def _packs(folder: Path) -> Iterator[Pack]:
-    for name in sorted(_names(folder)):
-        with suppress(OSError):
-            yield Pack(name, os.lstat(folder / name).st_size)
-
-
-def _remove_directory(path: str | Path) -> None:
-    """A link in its place goes, too; what somebody else put there meanwhile stays."""
-    try:
-        os.rmdir(path)
-    except NotADirectoryError:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def _bytes_below(path: Path) -> int:
-    total = 0
-    for base, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(base, name)).st_size
-    return total
-
-
-def _extra(folder: Path, known: Some[str]) -> list[str]:
-    found = []
-    for base, _, names in os.walk(folder):
-        found += [os.path.relpath(os.path.join(base, name), folder) for name in names]
-    return sorted(name for name in found if name not in known)
 
 
 def difference(read: Callable[[], object]) -> str:

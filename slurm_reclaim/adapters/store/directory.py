@@ -23,6 +23,7 @@ from slurm_reclaim.adapters.store import blocks, publish
 from slurm_reclaim.adapters.store.cipher import DataKey
 from slurm_reclaim.adapters.store.files import (
     MANIFEST,
+    exists,
     fsync_directory,
     is_number,
     read_part,
@@ -118,7 +119,7 @@ class DirectoryStore:
             return space.f_bavail * space.f_frsize
 
     def _marked(self) -> None:
-        if not (self.root / STORE_MARKER).exists():
+        if not exists(self.root / STORE_MARKER):
             raise StoreUnavailable(
                 f"{self.root} is no checkpoint store: there is no {STORE_MARKER} in it",
                 hint=f"is it mounted? A new store is made with: touch {self.root}/{STORE_MARKER}",
@@ -225,7 +226,11 @@ class DirectoryStore:
         return self._work / folder.parent.name
 
     def discard(self, folder: Path) -> None:
-        """Forget a staged checkpoint; never raises, since it is called on the way out."""
+        """Forget a staged checkpoint; never raises, since it is called on the way out. Nothing but
+        what `staging` has named is deleted: of an empty path it would be the working directory."""
+        if folder.parent.parent != self.base or not folder.name.startswith(publish.STAGING):
+            log.error("%r is no place of a staged checkpoint, and is let alone", str(folder))
+            return
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(self._work_of(folder), ignore_errors=True)
 
@@ -311,13 +316,14 @@ class DirectoryStore:
             raise StoreUnavailable(f"{folder}: {error.strerror}") from error
         with _answering(f"store {self.root}"):
             names += publish.heal(folder, names)
-        numbers = sorted(int(n) for n in names if is_number(n))
-        return [n for n in numbers if (self.checkpoint_dir(session, n) / MANIFEST).exists()]
+            numbers = sorted(int(n) for n in names if is_number(n))
+            return [n for n in numbers if exists(self.checkpoint_dir(session, n) / MANIFEST)]
 
     def committed_here(self, session: SessionId, restarts: int) -> bool:
         """Whether what this node dumped under this number was committed. An older checkpoint of the
         same number is not it: what was staged takes its place by a rename."""
-        staged = self.staging(session, restarts).exists()
+        with _answering(f"store {self.root}"):
+            staged = exists(self.staging(session, restarts))
         return not staged and restarts in self.committed(session)
 
     def of_job(self, job_id: int, uid: int) -> list[str]:

@@ -20,6 +20,16 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
+def exists(path: Path) -> bool:
+    """Whether it exists. Raises OSError where that can't be told: Path.exists says no then, for
+    some errors, and from Python 3.14 on for all."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def fsync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

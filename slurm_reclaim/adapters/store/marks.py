@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
-from slurm_reclaim.adapters.store.files import write_new
+from slurm_reclaim.adapters.store.files import exists, write_new
 from slurm_reclaim.adapters.store.records import write_durably
 from slurm_reclaim.errors import StoreUnavailable
 from slurm_reclaim.model.ids import SessionId, parse_session_id
@@ -75,7 +75,7 @@ def changed(folder: Path) -> float:
 
 def sessions(base: Path) -> Iterator[SessionId]:
     """Those that have a directory here. Raises OSError."""
-    for name in sorted(os.listdir(base)) if base.is_dir() else ():
+    for name in sorted(os.listdir(base)) if exists(base) else ():
         parts = name.split(".")
         if len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts):
             yield parse_session_id(f"{base.name}/{name}")

@@ -24,7 +24,7 @@ from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
 from slurm_reclaim.adapters.store.copies import Copies
 from slurm_reclaim.adapters.store.directory import DirectoryStore
-from slurm_reclaim.adapters.store.files import MANIFEST
+from slurm_reclaim.adapters.store.files import MANIFEST, exists
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.adapters.store.records import write_durably
 from slurm_reclaim.adapters.store.seal import STORE_ID, store_id
@@ -82,11 +82,14 @@ class RemoteStore:
 
     def name(self) -> None:
         """Seals are for one store: all nodes know this one by the name of its remote place."""
-        if self._named or not (self.root / STORE_MARKER).exists():
+        if self._named:
             return
+        with fetch.answering(self.root):
+            if not exists(self.root / STORE_MARKER):
+                return
         name = blake3(self.bucket.url.encode()).hexdigest(length=16)
         with fetch.answering(self.root):
-            if not (self.root / STORE_ID).exists():
+            if not exists(self.root / STORE_ID):
                 write_durably(self.root / STORE_ID, f"{name}\n".encode())
         if store_id(self.root) != name:
             raise StoreUnavailable(
@@ -196,7 +199,7 @@ class RemoteStore:
 
     def _whole(self, folder: Path) -> bool:
         with fetch.answering(self.root):
-            return (folder / MANIFEST).exists() and marks.read(folder) in marks.WHOLE
+            return exists(folder / MANIFEST) and marks.read(folder) in marks.WHOLE
 
     def _fetch(self, session: SessionId, restarts: int) -> None:
         deadline = time.monotonic() + self.timeout

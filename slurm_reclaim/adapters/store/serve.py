@@ -91,16 +91,25 @@ class Serve:
             self._start(self._bulk.get(message["name"]), message["name"], fd)
 
     def _answer(self, connection: socket.socket) -> None:
-        name = criu.receive_name(connection)
-        if name is None:
+        try:
+            more = self._hand_out(connection)
+        except ConnectionError:
+            more = False  # it was killed, which its exit status tells
+        if not more:
             self._poll.unregister(connection.fileno())
             connection.close()
             self._criu = None
-            return
+
+    def _hand_out(self, connection: socket.socket) -> bool:
+        """The next image that CRIU asks for; False where it has all. Raises ConnectionError."""
+        name = criu.receive_name(connection)
+        if name is None:
+            return False
         exists = name in self._bulk or (self._images / name).is_file()
         criu.answer(connection, exists)
         if exists:
             self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
+        return True
 
     def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
         if stream is None and (self._images / name).stat().st_size <= _capacity(fd):

@@ -15,7 +15,7 @@ from slurm_reclaim.adapters.store.answers import Held
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.cache import Cache
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, MANIFEST
+from slurm_reclaim.adapters.store.files import INDEX, MANIFEST, exists
 from slurm_reclaim.adapters.store.leases import GUARD
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.errors import ReclaimError, StoreUnavailable
@@ -126,7 +126,7 @@ class Uploads:
         if not lock.acquire(blocking=False):
             return False  # it is being committed or fetched; its turn comes
         try:
-            mark = marks.read(folder) if (folder / MANIFEST).exists() else None
+            mark = marks.read(folder) if exists(folder / MANIFEST) else None
             if mark is Mark.SENDING:
                 self.withdraw(session, restarts)
             if mark is not Mark.PENDING:

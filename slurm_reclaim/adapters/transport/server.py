@@ -25,7 +25,6 @@ from slurm_reclaim.adapters.transport.credential import (
     open_request,
     seal,
 )
-from slurm_reclaim.adapters.transport.munge import Decoded
 from slurm_reclaim.adapters.transport.wire import body_of, encode
 from slurm_reclaim.errors import (
     AuthUnavailable,
@@ -91,8 +90,11 @@ class Server:
     async def _handle(self, request: web.Request, answering: Answering, most: int) -> web.Response:
         nonce = ""
         try:
-            body = await _read(request, most)
-            claim, made = await asyncio.to_thread(self._open, request, body)
+            # Who asks comes first: of whom nobody knows nothing is kept, however much it sends.
+            sealed = request.headers.get("Authorization", "")
+            claim, made = await asyncio.to_thread(open_request, self._munge, sealed)
+            body = await _read(request, most if made.uid == 0 else min(most, MOST_BYTES))
+            self._check(request, claim, body)
             nonce = claim.nonce
             caller = Caller(made.uid, await self._name(made.uid), _peer(request), made.host)
             value = await answering(Ask(caller, body, dict(request.match_info), _query(request)))
@@ -107,8 +109,7 @@ class Server:
             status, answer = 500, encode(body_of(inner))
         return await self._sign(nonce, status, answer)
 
-    def _open(self, request: web.Request, body: bytes) -> tuple[RequestClaim, Decoded]:
-        claim, made = open_request(self._munge, request.headers.get("Authorization", ""))
+    def _check(self, request: web.Request, claim: RequestClaim, body: bytes) -> None:
         check_request(
             claim,
             host=self._host,
@@ -117,7 +118,6 @@ class Server:
             body=body,
             now=time.time(),
         )
-        return claim, made
 
     async def _sign(self, nonce: str, status: int, answer: bytes) -> web.Response:
         headers = {}
@@ -143,7 +143,7 @@ class Server:
 
 
 async def _read(request: web.Request, most: int) -> bytes:
-    """Refused before it is read, where it says its length: nobody is known yet."""
+    """Refused before it is read, where it says its length."""
     try:
         if (request.content_length or 0) <= most and len(body := await request.read()) <= most:
             return body

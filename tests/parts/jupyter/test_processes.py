@@ -105,6 +105,35 @@ def test_a_process_that_execs_is_seen_in_time(
     assert ALONE in reading.what
 
 
+def test_of_many_processes_each_that_execs_is_seen_within_five_scans(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = session.home / "go"
+    script = session.home / "script"
+    kernel = shlex.join(sleeper("/tmp/kernel-1.json"))
+    subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
+    script.write_text(
+        f"for i in 1 2 3 4 5 6 7 8 9 10; do (read x < {go}; exec {kernel}) & done; wait\n"
+    )
+    session.run("sh", str(script))
+    ran: list[float | None] = [1.0]
+    finder = processes.Finder(session.init, lambda: ran[0])
+    monkeypatch.setattr(processes, "FIRST", 0)
+    time.sleep(1)
+    finder.look(0.0), finder.look(1.0)
+    go.write_text("x\n" * 10)
+    time.sleep(1)
+    ran[0] = 2.0
+    later = [1.0 + (n + 1) * processes.RESCAN for n in range(processes.SHARES)]
+    found = []
+    for now in later:
+        assert finder.unchanged(now) is None
+        found.append(len(finder.look(now).kernels))
+    assert found[0] < 10
+    assert found[-1] == 10
+    assert finder.unchanged(later[-1] + processes.RESCAN) is not None
+
+
 def test_while_nothing_has_run_nothing_is_looked_for(session: Session) -> None:
     ran: list[float | None] = [1.0]
     finder = processes.Finder(session.init, lambda: ran[0])

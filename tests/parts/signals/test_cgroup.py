@@ -125,3 +125,16 @@ def test_block_bytes_by_either_version(tmp_path):
     )
     assert cgroup.block_bytes({"blkio": str(tmp_path)}) == 120
     assert cgroup.block_bytes({"": "/nowhere"}) is None
+
+
+def test_kills_for_want_of_memory_by_either_version(tmp_path):
+    (tmp_path / "job_1/step_0").mkdir(parents=True)
+    (tmp_path / "job_1/step_0/memory.oom_control").write_text("oom_kill_disable 0\noom_kill 2\n")
+    (tmp_path / "job_1/step_0/memory.events").write_text("oom 7\noom_kill 3\n")
+    place = str(tmp_path)
+    for names, controllers, kills in (("memory", {"memory"}, 2), ("", {cgroup.V2}, 3)):
+        mount = cgroup.Mount("/slurm", place, frozenset(controllers))
+        text = f"4:cpu:/slurm/job_2\n5:{names}:/slurm/job_1/step_0\n"
+        assert cgroup.oom_kills(text, [mount]) == kills
+        assert cgroup.oom_kills(text.replace("/slurm", "/slurm2"), [mount]) == 0
+    assert cgroup.oom_kills("", []) == 0

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import UID, init_of, wait_until
+from conftest import SANITIZER, UID, init_of, wait_until
 
 FRESH = {"mode": "fresh", "last_pid": 299}
 
@@ -265,6 +265,57 @@ def test_store_that_cannot_be_read_parks_a_restarted_job(bench):
     plugin_conf(bench)
     shutil.rmtree(bench.base / "store")
     parked(bench)
+    assert f"couldn't look for images in {bench.base}/store" in bench.note()
+
+
+FAILING = r"""
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct dirent *readdir(DIR *dir)
+{
+	static struct dirent *(*real)(DIR *);
+	const char *fails = getenv("READDIR_FAILS");
+	char link[64], path[4096] = "";
+	ssize_t length;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", dirfd(dir));
+	length = readlink(link, path, sizeof(path) - 1);
+	path[length > 0 ? length : 0] = '\0';
+	if (fails != NULL && strcmp(path, fails) == 0) {
+		errno = EIO;
+		return NULL;
+	}
+	if (real == NULL)
+		real = (struct dirent *(*)(DIR *))dlsym(RTLD_NEXT, "readdir");
+	return real(dir);
+}
+"""
+
+
+@pytest.mark.parametrize("place", ["store/lab", f"store/lab/77.{UID}.1600000000"])
+def test_store_that_fails_while_it_is_read_parks_a_restarted_job(bench, place):
+    """Opened it was: what comes after is no end of the directory, and says nothing of images."""
+    shim = bench.base / "failing.so"
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o", shim, "-ldl"],
+        input=FAILING, text=True, check=True,
+    )  # fmt: skip
+    image(bench)
+    plugin_conf(bench)
+    env = {
+        "LD_PRELOAD": str(shim), "READDIR_FAILS": str(bench.base / place),
+        "ASAN_OPTIONS": f"{SANITIZER['ASAN_OPTIONS']}:verify_asan_link_order=0",
+    }  # fmt: skip
+    task = bench.script("echo started", restarts=1, env=env)
+    wait_until(lambda: "requeuehold" in asked(bench), 12)
+    assert task.text() == ""
     assert f"couldn't look for images in {bench.base}/store" in bench.note()
 
 

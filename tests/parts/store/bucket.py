@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -43,6 +44,7 @@ class Proxy:
 
     def __post_init__(self) -> None:
         proxy = self
+        self.seen = Message()  # the headers of the last request
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -75,16 +77,25 @@ class Proxy:
                 return fault
         return None
 
+    def named(self, method: str, path: str) -> tuple[str, str]:
+        """What is asked for, as faults pick it: an S3 request's method, bucket and key."""
+        return method, urlsplit(path).path
+
+    def refusal(self, fault: Fault) -> tuple[str, str]:
+        """Content type and text of what a server says with an error."""
+        return "application/xml", _SAID.format(code=fault.code, said=fault.code)
+
     def pass_on(self, asked: BaseHTTPRequestHandler) -> None:
         body = asked.rfile.read(int(asked.headers.get("Content-Length") or 0))
-        method, path = asked.command, urlsplit(asked.path).path
+        method, path = self.named(asked.command, asked.path)
         self.requests.append((method, path))
+        self.seen = asked.headers
         fault = self._fault(method, path)
         if fault is not None and fault.wait:
             time.sleep(fault.wait)
         if fault is not None and fault.status:
-            said = _SAID.format(code=fault.code, said=fault.code).encode()
-            self._answer(asked, fault.status, [("Content-Type", "application/xml")], said)
+            kind, said = self.refusal(fault)
+            self._answer(asked, fault.status, [("Content-Type", kind)], said.encode())
             return
         if fault is not None and fault.short_up:
             body = body[: len(body) // 2]

@@ -1,7 +1,9 @@
-"""Nodes with an S3 server between them that fails in every way a network can."""
+"""Nodes with a server of objects between them that fails in every way a network can."""
 
 import functools
 import os
+
+import pytest
 
 from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.bucket import Bucket
@@ -13,10 +15,14 @@ from slurm_reclaim.adapters.store.remote_collection import RemoteCollection
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from tests.parts.store.bucket import BUCKET, OPTIONS, Proxy
+from tests.parts.store.google import GoogleProxy
 from tests.parts.store.test_contents import Shop
 from tests.parts.store.world import ID, World
 
 PREFIX = f"lab/{ID.folder}/"
+# Of a test that takes long: on S3 alone, and with RECLAIM_EVERY_SERVER=1 on the others, too.
+SERVERS = ["s3", "gs"] if os.environ.get("RECLAIM_EVERY_SERVER") else ["s3"]
+takes_long = pytest.mark.parametrize("cloud", SERVERS, indirect=True)
 
 
 class Node(Shop):
@@ -46,17 +52,25 @@ class Node(Shop):
 
 
 class Cloud:
-    def __init__(self, s3, folder, prefix):
-        self.proxy = Proxy(s3)
+    """S3."""
+
+    scheme = "s3"
+    proxies: type[Proxy] = Proxy
+
+    def __init__(self, server, folder, prefix):
+        self.proxy = self.proxies(server)
         self.folder = folder
         self.keys = KeyFile(folder / "store.keys")
         self.keys.add(0)
-        self.url = f"s3://{BUCKET}/{prefix}"
-        self.direct = self._bucket(s3)
+        self.url = f"{self.scheme}://{BUCKET}/{prefix}"
+        self.direct = self._bucket(server)
         self.direct.connect()
+        self.make_bucket()
+        self.direct._fs.pipe_file(f"{BUCKET}/{prefix}/{STORE_MARKER}", b"")
+
+    def make_bucket(self):
         if not self.direct._fs.exists(BUCKET):
             self.direct._fs.mkdir(BUCKET)
-        self.direct._fs.pipe_file(f"{BUCKET}/{prefix}/{STORE_MARKER}", b"")
 
     def options(self, url):
         more = {"endpoint_url": url, "verify": False}  # no certificates to be read: it is http
@@ -76,6 +90,20 @@ class Cloud:
 
     def damage(self, key, data):
         self.direct._fs.pipe_file(f"{self.direct._root}/{PREFIX}{key}", data)
+
+
+class GoogleCloud(Cloud):
+    scheme = "gs"
+    proxies = GoogleProxy
+
+    def make_bucket(self):
+        """The server was started with it."""
+
+    def options(self, url):
+        return {"token": "anon", "endpoint_url": url}
+
+    def _bucket(self, url):
+        return Bucket(self.url, self.options(url))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The S3 server of tests that want one: started once."""
+"""A store in a directory, and the servers of objects of tests that want one: started once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from pathlib import Path
 import pytest
 
 from slurm_reclaim.adapters.store import bucket as buckets
-from tests.parts.store.cloud import Cloud, patience
+from slurm_reclaim.adapters.store.collection import Collection
+from slurm_reclaim.adapters.store.directory import DirectoryStore
+from tests.parts.store.cloud import Cloud, GoogleCloud, patience
+from tests.parts.store.google import google_server
+from tests.parts.store.stored import new_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    return new_store(tmp_path)
+
+
+@pytest.fixture
+def collection(store: DirectoryStore) -> Collection:
+    return Collection(store, "n1")
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +39,23 @@ def s3() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def gs() -> Iterator[str]:
+    """Its URL."""
+    with google_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["s3", "gs"])
 def cloud(
-    s3: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cloud]:
+    """S3 and Google's; one of them where a test says so: parametrize("cloud", ["s3"], indirect)."""
     monkeypatch.setattr(buckets, "_FIRST_PAUSE", 0.01)
     # The machine of the tests is slow; what is not answered at all is set apart where it matters.
     patience(monkeypatch, 10.0)
-    one = Cloud(s3, tmp_path, f"p{abs(hash(request.node.name)):x}")
+    server = request.getfixturevalue(request.param)
+    kind = {"s3": Cloud, "gs": GoogleCloud}[request.param]
+    one = kind(server, tmp_path, f"p{abs(hash(request.node.name)):x}")
     yield one
     one.proxy.close()

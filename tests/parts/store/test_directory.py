@@ -2,9 +2,11 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.seal import Seal
@@ -82,3 +84,59 @@ def test_odd_names_in_the_store_are_nobodys(store):
     os.mkfifo(folder.parent / "5")
     assert store.of_job(7, 2001) == [str(ID)]
     assert store.committed(ID) == [0]
+
+
+def test_only_what_is_staged_is_discarded(store, tmp_path, monkeypatch):
+    """The path is in a record, which one from before an upgrade lacks: and the path "" is the
+    agent's working directory, the root of its node."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "file").touch()
+    monkeypatch.chdir(here)
+    whole = store.staging(ID, 0).parent
+    whole.mkdir(parents=True)
+    for wrong in ("", ".", str(here), str(store.base), str(whole), str(whole / "0")):
+        store.discard(Path(wrong))
+    assert (here / "file").exists()
+    assert whole.is_dir()
+    staged = store.staging(ID, 0)
+    staged.mkdir()
+    store.discard(staged)
+    assert not staged.exists()
+
+
+def test_what_can_not_be_told_is_not_no(store):
+    """A job whose checkpoint can't be looked at must not start from scratch (S10): here it is a
+    loop of links, elsewhere a file server that is away."""
+    folder = store.checkpoint_dir(ID, 0)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").symlink_to("manifest.json")
+    for ask in (
+        lambda: store.committed(ID),
+        lambda: store.committed_here(ID, 0),
+        lambda: store.of_job(7, 2001),
+    ):
+        with pytest.raises(StoreUnavailable, match="symbolic links"):
+            ask()
+    store.staging(ID, 1).symlink_to(store.staging(ID, 1).name)
+    with pytest.raises(StoreUnavailable, match="symbolic links"):
+        store.committed_here(ID, 1)
+
+
+def test_a_marker_that_can_not_be_looked_at_is_not_missing(store):
+    (store.root / STORE_MARKER).unlink()
+    (store.root / STORE_MARKER).symlink_to(STORE_MARKER)
+    with pytest.raises(StoreUnavailable, match="symbolic links"):
+        store.of_job(7, 2001)
+
+
+def test_a_checkpoint_that_can_not_be_looked_at_is_no_leftover(store):
+    """It is shown with what is wrong with it, and hides no other."""
+    for number in (0, 1):
+        folder = store.checkpoint_dir(ID, number)
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").symlink_to("manifest.json")
+    found = Collection(store, "n1").stored(ID)
+    assert [each.restarts for each in found.checkpoints] == [0, 1]
+    assert all("symbolic link" in each.problem for each in found.checkpoints)
+    assert found.leftovers == ()

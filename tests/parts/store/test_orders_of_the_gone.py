@@ -13,7 +13,7 @@ from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.model.order import Order, Outcome, Result, Verb
-from tests.parts.store.test_node_stages import hibernated
+from tests.parts.store.stages import hibernated
 from tests.parts.store.world import ID, World
 
 

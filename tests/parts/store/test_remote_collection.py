@@ -8,38 +8,11 @@ import pytest
 
 from slurm_reclaim.adapters.store import leases
 from slurm_reclaim.adapters.store.bucket import Bucket
-from slurm_reclaim.adapters.store.frames import FRAME
-from slurm_reclaim.config.schema import Retention
 from slurm_reclaim.errors import StoreUnavailable, WrongState
 from slurm_reclaim.model.checkpoint import STORE_MARKER
-from slurm_reclaim.model.retention import Known, Standing
-from slurm_reclaim.policy import retention
-from tests.parts.store.cloud import DATA, PREFIX, gets
+from tests.parts.store.cloud import PREFIX, gets, takes_long
+from tests.parts.store.kept_away import SECOND, removals, three, whole
 from tests.parts.store.world import ID
-
-SECOND = DATA + b"second" * FRAME
-
-
-def three(cloud):
-    """Checkpoints 0, 1 and 2 that share what they can, made on n1."""
-    one = cloud.node("n1")
-    one.put(0, {"pages-1.img": DATA})
-    one.put(1, {"pages-1.img": SECOND})
-    one.put(2, {"pages-1.img": SECOND})
-    return one
-
-
-def removals(part=""):
-    return lambda method, path: method == "DELETE" and part in path
-
-
-def whole(cloud, *numbers):
-    """What counts is whole, as a node sees it that has nothing."""
-    collection = cloud.node(f"fresh{time.monotonic_ns()}").collection()
-    (found,) = collection.catalogue()[0] or [None]
-    assert [c.restarts for c in found.checkpoints] == list(numbers)
-    for number in numbers:
-        assert collection.verify(ID, number) == []
 
 
 def test_the_catalogue_shows_what_is_there_and_counts_stored_bytes(cloud):
@@ -86,6 +59,7 @@ def test_a_large_catalogue_comes_in_pages(cloud):
     assert found == [f"lab/{job}.2001.1000" for job in (6, 7, 8, 9)]
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
 @pytest.mark.parametrize("on", ["list", "manifest"])
 def test_what_does_not_answer_is_not_a_catalogue(cloud, fault, on):
@@ -103,6 +77,7 @@ def listing(method, path):
     return method == "GET" and "manifest" not in path and path.strip("/").count("/") == 0
 
 
+@takes_long
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 503}, {"lost": True}])
 def test_a_look_is_tried_again(cloud, fault):
     three(cloud)
@@ -121,9 +96,6 @@ def test_a_wrong_prefix_is_not_an_empty_store(cloud):
         collection.catalogue()
     with pytest.raises(StoreUnavailable, match=STORE_MARKER):
         collection.expire(ID, [0], ended=True)
-
-
-# -- deleting ----------------------------------------------------------------------------------
 
 
 def test_what_is_deleted_is_gone_everywhere_and_shared_packs_stay(cloud):
@@ -225,6 +197,7 @@ def test_a_word_that_is_old_holds_nothing_up(cloud, monkeypatch):
     assert cloud.stored() == set()
 
 
+@takes_long
 def test_what_is_read_is_not_deleted(cloud):
     """A restore on another node fetches at that moment."""
     one, two = three(cloud), cloud.node("n2")
@@ -297,108 +270,3 @@ def test_a_node_at_work_on_it_refuses(cloud):
     done.set()
     other.join()
     whole(cloud, 0, 1, 2)
-
-
-class Died(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("ended", [False, True])
-@pytest.mark.parametrize("after", [False, True])
-def test_it_may_die_at_every_removal_and_the_next_pass_ends_it(cloud, monkeypatch, ended, after):
-    """Whatever counts is whole at every moment, and the policy sees what is left."""
-    one, other = three(cloud), cloud.node("n2").collection()
-    objects = {k: cloud.direct.read(k, 10) for k in cloud.direct.list(PREFIX, 10)}
-    remove, going = Bucket.remove, [0, 1, 2] if ended else [0, 1]
-    for number in range(50):
-        left = [number]
-
-        def dies(bucket, key, deadline, left=left):
-            left[0] -= 1
-            if left[0] >= 0 or after:
-                remove(bucket, key, deadline)
-            if left[0] < 0:
-                raise Died
-
-        monkeypatch.setattr(Bucket, "remove", dies)
-        try:
-            one.collection().expire(ID, going, ended=ended)
-            return
-        except Died:
-            pass
-        finally:
-            monkeypatch.setattr(Bucket, "remove", remove)
-        for session in other.catalogue()[0]:
-            numbers = [c.restarts for c in session.checkpoints]
-            assert set(going) | set(numbers) == {0, 1, 2}
-            assert [other.verify(ID, n) for n in numbers] == [[] for _ in numbers], number
-        next_pass(other, ended)
-        assert [s.session for s in other.catalogue()[0]] == ([] if ended else [str(ID)])
-        if ended:
-            assert cloud.stored() == set()
-        else:
-            whole(cloud, 2)
-            assert not [key for key in cloud.stored() if key.startswith(("0/", "1/"))]
-        for key, data in objects.items():
-            cloud.damage(key.removeprefix(PREFIX), data)
-    raise AssertionError("it never came to its end")
-
-
-def next_pass(collection, ended):
-    """What the controller makes of what is left."""
-    sessions, _ = collection.catalogue()
-    standing = Standing.ENDED if ended else Standing.ALIVE
-    known = {s.session: Known(standing, 0.0, ID.uid, checkpoint=2) for s in sessions}
-    rules = Retention(ended=0.0, per_session=1, least=0.0)
-    for expiry in retention.plan(sessions, known, [], rules, 1e9).expiries:
-        collection.expire(ID, expiry.restarts, ended=expiry.ended)
-
-
-def test_what_is_left_without_a_manifest_is_taken_up(cloud):
-    one = three(cloud)
-    cloud.direct._fs.rm_file(f"{cloud.direct._root}/{PREFIX}1/manifest.json")
-    ((mine,), _) = one.collection().catalogue()
-    assert mine.leftovers == (".expired-1",)
-    assert mine.leftover_bytes > 0
-    one.collection().expire(ID, [], ended=False)
-    assert not [key for key in cloud.stored() if key.startswith("1/")]
-    whole(cloud, 0, 2)
-
-
-@pytest.mark.parametrize("fault", [{"status": 500}, {"status": 403}, {"lost": True}])
-@pytest.mark.parametrize("part", ["/1/manifest.json", "/1/index", "/packs/"])
-def test_a_removal_that_fails_is_said_and_done_again(cloud, fault, part):
-    one = three(cloud)
-    collection = one.collection()
-    fault = cloud.proxy.fail(on=removals(part), **fault)
-    # A removal whose answer is lost is one all the same; that is known by asking once more.
-    with pytest.raises(StoreUnavailable):
-        collection.expire(ID, [0, 1, 2], ended=True)
-    assert fault.seen
-    cloud.proxy.faults.clear()
-    for session in collection.catalogue()[0]:
-        for each in session.checkpoints:
-            assert collection.verify(ID, each.restarts) == []
-    collection.expire(ID, [0, 1, 2], ended=True)
-    assert cloud.stored() == set()
-
-
-def test_two_collectors_at_once_do_no_harm(cloud):
-    three(cloud)
-    nodes = [cloud.node(name) for name in ("c1", "c2", "c3")]
-    said = []
-
-    def work(node):
-        try:
-            node.collection().expire(ID, [0, 1], ended=False)
-        except (StoreUnavailable, WrongState) as error:
-            said.append(error)
-
-    threads = [threading.Thread(target=work, args=(node,)) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    nodes[0].collection().expire(ID, [0, 1], ended=False)
-    whole(cloud, 2)
-    assert said == []

@@ -12,7 +12,7 @@ from slurm_reclaim.adapters.store.probe import probe
 from slurm_reclaim.errors import IntegrityError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import STORE_MARKER
 from tests.parts.store.bucket import BUCKET
-from tests.parts.store.cloud import DATA, PREFIX, gets, patience, puts
+from tests.parts.store.cloud import DATA, PREFIX, gets, patience, puts, takes_long
 from tests.parts.store.world import ID
 
 ONCE = {
@@ -43,6 +43,7 @@ FOR_GOOD = {
 }
 
 
+@takes_long
 @pytest.mark.parametrize("part", ["/packs/", "/0/index", "/0/manifest.json"])
 @pytest.mark.parametrize("kind", FOR_GOOD)
 def test_a_fault_that_stays_ends_the_commit_and_nothing_counts(cloud, kind, part):
@@ -76,7 +77,7 @@ def test_a_manifest_whose_answers_are_all_lost_counts_once_it_is_seen_there(clou
 
 
 def test_no_bucket_is_said(cloud):
-    cloud.url = "s3://not-there/prefix"
+    cloud.url = f"{cloud.scheme}://not-there/prefix"
     one = cloud.node("n1")
     for ask in (one.store.check, lambda: one.store.of_job(7, 2001), lambda: one.store.reserve(0)):
         with pytest.raises(StoreUnavailable, match=r"bucket|no checkpoint store"):
@@ -92,6 +93,7 @@ def test_a_wrong_prefix_is_not_an_empty_store(cloud):
         one.store.of_job(7, 2001)
 
 
+@pytest.mark.parametrize("cloud", ["s3"], indirect=True)
 def test_clocks_apart_are_named(cloud):
     one = cloud.node("n1")
     cloud.proxy.fail(status=403, code="RequestTimeTooSkewed", on=gets(""))
@@ -191,6 +193,7 @@ def test_other_bytes_there_are_found_before_they_are_used(cloud):
     assert one.collection().verify(ID, 0) == []
 
 
+@pytest.mark.parametrize("cloud", ["s3"], indirect=True)
 def test_parts_of_a_broken_upload_do_not_stay(cloud, monkeypatch):
     """C64: the network goes away when some parts have arrived, and nobody can take them back."""
     monkeypatch.setattr("slurm_reclaim.adapters.store.checksums.PART", 5 << 20)

@@ -33,9 +33,7 @@ class Asking:
 
     def open(self, name: str) -> int | None:
         """The end of a pipe to read from; None where there is no such image."""
-        raw = name.encode()
-        message = bytes([0x0A, len(raw)]) + raw
-        self._end.sendall(struct.pack("<I", len(message)) + message)
+        self.ask(name)
         (size,) = struct.unpack("<I", self._end.recv(4))
         if not self._end.recv(size)[1]:
             return None
@@ -43,6 +41,14 @@ class Asking:
         socket.send_fds(self._end, [b"\0"], [writing])
         os.close(writing)
         return reading
+
+    def ask(self, name: str) -> None:
+        raw = name.encode()
+        message = bytes([0x0A, len(raw)]) + raw
+        self._end.sendall(struct.pack("<I", len(message)) + message)
+
+    def receive(self, size: int) -> bytes:
+        return self._end.recv(size) if size else b""
 
     def close(self) -> None:
         self._end.close()
@@ -153,6 +159,23 @@ def test_a_reader_that_goes_away_leaves_the_others_alone(shop: Shop) -> None:
         os.read(fd, 100)
         os.close(fd)
         assert take(criu.open("pages-2.img")) == MIXED
+
+
+@pytest.mark.parametrize("read", [0, 3])
+def test_a_criu_that_is_killed_is_no_trouble_of_the_store(shop: Shop, read: int) -> None:
+    """Its exit status says what there is to say; with our answer unread the kernel resets."""
+    opened = shop.store.open(ID, 0)
+    try:
+        opened.ready()
+        one = Asking(opened)
+        one.ask("core-1.img")
+        time.sleep(0.2)
+        one.receive(read)
+        one.close()
+        time.sleep(0.2)
+        assert opened.trouble() == ""
+    finally:
+        opened.close()
 
 
 def test_not_a_byte_of_a_damaged_frame_arrives(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -53,6 +53,7 @@ class World:
         self.steps: list[str] = []
         self.fail_at = -1
         self.error: BaseException = Killed()
+        self.fail_in: dict[str, Exception] = {}
         self.dead = False
         self.time = 5000.0
         self.put_back_at = -1
@@ -62,6 +63,8 @@ class World:
         if self.dead:
             raise Killed
         self.steps.append(name)
+        if name in self.fail_in:
+            raise self.fail_in[name]
         if len(self.steps) - 1 == self.put_back_at:
             self.time -= 3600.0
         if len(self.steps) - 1 == self.fail_at:
@@ -121,6 +124,7 @@ class _Tree:
         self.used_before: list[str] = []
         self.memory_back = b""
         self.gpu_lost = False
+        self.takes_gpus = False
 
     def blockers(self) -> Sequence[Blocker]:
         self.world.step("blockers")
@@ -147,6 +151,8 @@ class _Tree:
     def dump(self, staged: Staging) -> None:
         self.world.step("dump")
         self.state = "stopped"
+        if self.takes_gpus:
+            self.world.session.gpu_taken = (300,)
         self.world.step("dumped")
         with staged.receive("pages-1.img") as pages:
             pages.write(MEMORY)

@@ -129,6 +129,27 @@ def _has_io_uring():
 
 
 @needs_ss
+def test_strict_seccomp():
+    code = (
+        "import ctypes; libc = ctypes.CDLL(None); print('ready', flush=True); "
+        "libc.prctl(22, 1, 0, 0, 0) and print('filtered', flush=True); libc.read(0, b'x', 1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as strict:
+        strict.stdout.readline()
+        deadline = time.monotonic() + 10
+        while tree.read(strict.pid).status["Seccomp"] == "0" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen = tree.read(strict.pid)
+        found = blockers.find([seen], root=seen.pid, relay=seen.pid, uid=os.geteuid())
+        strict.kill()
+    if seen.status["Seccomp"] == "2":
+        pytest.skip("whoever runs the tests has a filter, and strict mode is refused")
+    assert "seccomp" in {b.name for b in found}
+
+
+@needs_ss
 def test_a_traced_process(session):
     traced = subprocess.Popen(
         [sys.executable, "-c", "import ctypes, time; ctypes.CDLL(None).ptrace(0, 0, 0, 0); "

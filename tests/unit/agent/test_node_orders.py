@@ -6,7 +6,8 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,64 @@ async def test_an_idle_session_that_waited_for_others_is_not_hibernated(
     asyncio.get_running_loop().call_later(0.02, spoil, orders)
     result = await carried_out(orders, verb=Verb.HIBERNATE, cancel_on_activity=True)
     assert (result.outcome, result.reason, work) == (Outcome.CANCELLED, reason, [])
+
+
+@pytest.fixture
+def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Whoever looks at a session waits for this: its owner's file server is gone."""
+    there = threading.Event()
+
+    def look(session: NodeSession, *_: object) -> tuple[()]:
+        assert there.wait(20)
+        return ()
+
+    monkeypatch.setattr(node_orders, "preflight", look)
+    monkeypatch.setattr(node_orders.node_hibernate, "hibernate", lambda _, s, *__: look(s))
+    yield there
+    there.set()
+
+
+async def test_a_session_at_which_nobody_can_look_takes_no_thread_from_others(
+    orders: NodeOrders, hangs: threading.Event
+) -> None:
+    """One that hung for each warning in time kept jobs from starting on its node."""
+    for number in range(40):
+        values = {"session": "c/7.2001.1000", "job_id": 7, "restarts": 1, "reason": ""}
+        orders.take(Order(f"o{number}", Verb.PREFLIGHT, **values))  # type: ignore[arg-type]
+    await until(lambda: len(orders.results) == 39)
+    assert {r.outcome for r in orders.results.values()} == {Outcome.REFUSED}
+    assert "hangs" in orders.results["o39"].reason
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "goes on"), 5) == "goes on"
+    hangs.set()
+    await until(lambda: len(orders.results) == 40)
+    assert orders.results["o0"].outcome is Outcome.DONE
+
+
+async def test_hibernations_that_hang_give_their_turn_back(
+    orders: NodeOrders, hangs: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_orders, "LONGEST_LOOK", 0.05)
+    for number in range(MOST_AT_ONCE):
+        job = 70 + number
+        orders._sessions.sessions[job] = replace(orders._sessions.sessions[7], job_id=job)
+        name = f"c/{job}.2001.1000"
+        orders.take(Order(f"o{job}", Verb.HIBERNATE, name, job, 1, "asked by bob"))
+    await until(lambda: len(orders._sessions.busy) == MOST_AT_ONCE)
+    await asyncio.wait_for(orders._room.acquire(), 5)
+    orders._room.release()
+    assert orders._sessions.busy, "nobody else may begin with them"
+
+
+async def test_a_dump_that_takes_long_keeps_its_turn(
+    orders: NodeOrders, hangs: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_orders, "LONGEST_LOOK", 0.05)
+    session = orders._sessions.sessions[7]
+    async with orders._turn(session):
+        session.living = Living.DUMPING
+        await asyncio.sleep(0.2)
+        assert orders._room._value == MOST_AT_ONCE - 1
+    assert orders._room._value == MOST_AT_ONCE
 
 
 async def test_what_its_owner_asked_for_waits(

@@ -13,18 +13,18 @@ from slurm_reclaim.config.schema import Store
 from slurm_reclaim.model.order import NodeFacts
 from slurm_reclaim.model.status import NodeStatus
 from slurm_reclaim.model.storekey import StoreKey
-from tests.unit.checks.test_node import Node, by_name, node, verdicts  # noqa: F401
+from tests.unit.checks.node_folder import Node, by_name, verdicts
 
 FILE = "/etc/slurm-reclaim/store.keys"
 STORE = Store(keys=ConfigPath(FILE))
 ONE, TWO = StoreKey(1000.0, b"a" * 32), StoreKey(2000.0, b"b" * 32)
 
 
-def written(node: Node, *lines: str, mode: int = 0o600) -> None:  # noqa: F811
+def written(node: Node, *lines: str, mode: int = 0o600) -> None:
     node.file(FILE, "".join(f"{line}\n" for line in lines), mode)
 
 
-def test_good_keys(node: Node) -> None:  # noqa: F811
+def test_good_keys(node: Node) -> None:
     written(node, ONE.line(), TWO.line())
     found = by_name(keys.judge(node.host, STORE))
     assert {c.verdict for c in found.values()} == {Verdict.OK}
@@ -32,24 +32,24 @@ def test_good_keys(node: Node) -> None:  # noqa: F811
     assert not any("6161" in c.what or "6262" in c.what for c in found.values())
 
 
-def test_no_keys(node: Node) -> None:  # noqa: F811
+def test_no_keys(node: Node) -> None:
     (found,) = keys.judge(node.host, STORE)
     assert (found.verdict, "reclaim key new" in found.hint) == (Verdict.FAILED, True)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
-def test_keys_that_others_see(node: Node, mode: int) -> None:  # noqa: F811
+def test_keys_that_others_see(node: Node, mode: int) -> None:
     written(node, ONE.line(), mode=mode)
     assert verdicts(keys.judge(node.host, STORE))["store keys private"] is Verdict.FAILED
 
 
-def test_keys_that_others_could_replace(node: Node) -> None:  # noqa: F811
+def test_keys_that_others_could_replace(node: Node) -> None:
     written(node, ONE.line())
     node.host.place("/etc/slurm-reclaim").chmod(0o777)
     assert verdicts(keys.judge(node.host, STORE))["store keys private"] is Verdict.FAILED
 
 
-def test_keys_that_are_none(node: Node) -> None:  # noqa: F811
+def test_keys_that_are_none(node: Node) -> None:
     written(node, ONE.line()[:-1])
     found = by_name(keys.judge(node.host, STORE))["store keys"]
     assert (found.verdict, "line 1" in found.what) == (Verdict.FAILED, True)
@@ -59,12 +59,12 @@ def agent(name: str, *ids: str, age: float = 1.0) -> NodeStatus:
     return NodeStatus(name, age, facts=NodeFacts(store_keys=ids))
 
 
-def everywhere(node: Node, *agents: NodeStatus) -> tuple[Verdict, str]:  # noqa: F811
+def everywhere(node: Node, *agents: NodeStatus) -> tuple[Verdict, str]:
     found = keys.everywhere(agents, node.host, STORE, 60.0)
     return found.verdict, found.what
 
 
-def test_the_same_keys_everywhere(node: Node) -> None:  # noqa: F811
+def test_the_same_keys_everywhere(node: Node) -> None:
     order = (agent("n1", "a", "b"), agent("n2", "b", "a"), agent("n3", age=999))
     assert everywhere(node, *order)[0] is Verdict.OK
     verdict, what = everywhere(node, *order, agent("n4", "a"), agent("n5"))
@@ -79,7 +79,7 @@ def test_the_same_keys_everywhere(node: Node) -> None:  # noqa: F811
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root compares with its own")
-def test_compared_with_the_keys_here(node: Node) -> None:  # noqa: F811
+def test_compared_with_the_keys_here(node: Node) -> None:
     written(node, ONE.line())
     assert everywhere(node, agent("n1", ONE.id))[0] is Verdict.OK
     verdict, what = everywhere(node, agent("n1", TWO.id), agent("n2", TWO.id))

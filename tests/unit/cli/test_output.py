@@ -66,3 +66,8 @@ def test_names_can_not_drive_the_terminal(
     assert "owned" in out
     assert "\x1b]" not in out
     assert "\x9b" not in out
+
+
+def test_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(("NAME", "X"), [("two\nlines", "x"), ("one", "y")], empty="")
+    assert capsys.readouterr().out.splitlines() == ["NAME       X", "two lines  x", "one        y"]

@@ -84,6 +84,7 @@ class Agent:
     measures: bool = True
     blockers: tuple[Blocker, ...] = ()
     looks: bool = True
+    deaf: bool = False  # it does not get round to notices
     needs: Needs = NEEDS  # of what it saves
     gpus: tuple[GpuHeld, ...] = ()  # that each of its sessions holds
     terminals: int = 1

@@ -161,7 +161,7 @@ class Stand:
 
     def session(self) -> Session | None:
         """The newest session of the journal, as a reader after a power failure would find it."""
-        every = self.journal.sessions(ended=True)
+        every = [*self.journal.sessions(), *self.journal.ended()]
         return max(every, key=lambda s: s.since, default=None)
 
     async def look_through(self, seconds: float = 1.0) -> Any:

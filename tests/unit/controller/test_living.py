@@ -41,6 +41,19 @@ def test_by_job_and_by_node() -> None:
         living.pop(again.id)
 
 
+def test_by_state() -> None:
+    living = Living()
+    one, two = session(7), session(8)
+    for each in (one, two):
+        living[each.id] = each
+    living[one.id] = replace(one, state=State.WARNED, node="n3")
+    assert [s.id.job_id for s in living.of_state(State.ACTIVE)] == [8]
+    assert [s.node for s in living.of_state(State.WARNED)] == ["n3"]
+    living.pop(one.id)
+    assert list(living.of_state(State.WARNED)) == []
+    assert list(living.of_state(State.IDLE)) == []
+
+
 def report(node: str, *restarts: int) -> Report:
     told = tuple(SessionReport(7, 2001, n, Seen.RUNNING) for n in restarts)
     return Report(node, "boot", 0.0, NodeFacts(), told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -85,6 +87,34 @@ async def test_before_slurm_has_answered_nothing_is_known(placed: Stand) -> None
     placed.desk.view.nodes, placed.desk.view.asked = {}, 0.0
     with pytest.raises(Unavailable):
         await see_origin(placed.desk, said(N1), "n1")
+
+
+async def test_a_name_service_that_is_away_makes_no_node_a_wrong_one(placed: Stand) -> None:
+    """What was known stays, at once; of a node that was never known nothing can be told."""
+    answers: dict[str, frozenset[str] | None] = {"n1": frozenset({N1})}
+    hangs = threading.Event()
+
+    def resolve(name: str) -> frozenset[str] | None:
+        if name not in answers:
+            hangs.wait(20)
+        return answers.get(name)
+
+    desk = placed.desk
+    desk.hosts = hosts = Resolver(resolve)
+    desk.view.nodes = {n: replace(node, hosts=(n,)) for n, node in desk.view.nodes.items()}
+    await see_origin(desk, said(N1), "n1")
+    del answers["n1"]
+    hosts._known["n1"] = (float("-inf"), hosts._known["n1"][1])  # long ago
+    await asyncio.wait_for(see_origin(desk, said(N1), "n1"), 5)
+    hangs.set()
+    await asyncio.sleep(0.05)
+    await see_origin(desk, said(N1), "n1")
+    with pytest.raises(Unavailable, match="n2 is can't be told"):
+        await see_origin(desk, said(N2), "n2")
+    answers["n1"] = frozenset()  # it has no address any more
+    hosts._known["n1"] = (float("-inf"), frozenset())
+    with pytest.raises(Unavailable):
+        await see_origin(desk, said(N1), "n1")
 
 
 async def test_a_second_network_is_named_in_the_configuration(placed: Stand) -> None:

@@ -186,9 +186,52 @@ async def test_array_tasks_have_names_of_their_own(world: World, stand: Stand) -
     error = await refused(requests.session(desk, stand.alice, "20"))
     assert "20_1, 20_2" in error.hint
     assert (await stand.hibernate(job="20_1")).state is State.HIBERNATING
+    # Of tasks that have ended, too, by their owner and by operators.
+    world.finish(21)
+    await stand.turns(3)
+    for caller in (stand.alice, stand.olga):
+        assert (await requests.session(desk, caller, "20_2")).state is State.ENDED
+    error = await refused(requests.session(desk, stand.bob, "20_2"))
+    assert type(error) in (NotManaged, NotPermitted)
+
+
+async def test_all_sessions_are_the_living_and_the_last_that_ended(
+    world: World, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal keeps them for ever: nobody is given all of them at once."""
+    monkeypatch.setattr(requests, "MOST_ENDED", 2)
+    for job in (20, 21, 22):
+        world.submit(job)
+    await stand.turns(2)
+    for job in (20, 21, 22):
+        world.finish(job)
+        await stand.turns(3)
+    found = await requests.sessions(stand.desk, stand.alice, ended=True)
+    assert [each.id.job_id for each in found] == [21, 22, 7]
+    assert await requests.sessions(stand.desk, stand.bob, ended=True) == []
 
 
 async def test_events_are_bounded(world: World, stand: Stand) -> None:
     for after, limit in ((0, 0), (0, 10**6), (-1, 5)):
         error = await refused(requests.events(stand.desk, stand.alice, "", after, limit))
         assert type(error) is BadRequest
+
+
+async def test_who_waits_for_a_node_is_told_what_slurm_waits_for(
+    world: World, stand: Stand
+) -> None:
+    from dataclasses import replace
+
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    await stand.restore()
+    view, now = stand.desk.view, stand.desk.clock.now()
+    row = replace(
+        view.jobs[7], state="PENDING", held=False, reason="Resources", started=int(now) + 600
+    )
+    view.answered(now, [row])
+    waiting = await requests.session(stand.desk, stand.alice, "7")
+    assert waiting.state is State.QUEUED
+    assert waiting.progress.step.startswith("Slurm waits: Resources, start expected ")
+    view.answered(now, [replace(row, reason="", started=0)])
+    assert (await requests.session(stand.desk, stand.alice, "7")).progress.step == ""

@@ -20,10 +20,11 @@ from slurm_reclaim.errors import (
     WrongState,
 )
 from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.order import Living
 from slurm_reclaim.stages import requests, stored
 from tests.unit.controller.simulated import ALICE, Tree
 from tests.unit.controller.stand import Stand, emptied, refused
-from tests.unit.controller.world import Living, World
+from tests.unit.controller.world import World
 
 DAY = 86400.0
 SLEEPS = {"hibernated": 30 * DAY, "notice": 10 * DAY, "notice_again": DAY}

@@ -126,7 +126,7 @@ async def test_another_job_of_the_number_is_another_job(world: World, stand: Sta
     del world.jobs_by_id[7]
     world.submit(7)
     await stand.turns(3)
-    states = {s.id.submitted: s.state for s in stand.journal.sessions(ended=True)}
+    states = {s.id.submitted: s.state for s in [*stand.journal.sessions(), *stand.journal.ended()]}
     assert sorted(states.values()) == [State.ACTIVE, State.ENDED]
 
 

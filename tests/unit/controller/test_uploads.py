@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from slurm_reclaim.config.schema import Config, Store
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Report
 from slurm_reclaim.model.upload import Upload, UploadState
-from slurm_reclaim.stages import observe
+from slurm_reclaim.stages import observe, stored
 from slurm_reclaim.stages.hold import suitable
 from slurm_reclaim.stages.uploads import only_node
 from tests.unit.controller.stand import Stand, emptied
@@ -127,3 +128,17 @@ async def test_a_job_that_starts_elsewhere_waits(stand: Stand) -> None:
     answer = await start.answer(stand.desk, question)
     assert answer.mode is StartMode.WAIT
     assert f"is on {own} only" in answer.reason
+
+
+async def test_nonsense_of_one_agent_takes_nobodys_catalogue_away(stand: Stand) -> None:
+    told = (Upload("../etc", 0, UploadState.PENDING), Upload("", -1, UploadState.PENDING))
+    for node in stand.world.agents:
+        stand.world.uploads[node] = (*told, *(stand.world.uploads.get(node) or ()))
+    await stand.turn()
+    asking = asyncio.ensure_future(stored.listing(stand.desk, stand.root))
+    while not asking.done():
+        await stand.turn()
+        await asyncio.sleep(0)
+    session = stand.session()
+    assert session is not None
+    assert [each.session for each in (await asking).checkpoints] == [str(session.id)]

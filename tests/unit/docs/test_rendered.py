@@ -53,6 +53,15 @@ def test_documented_commands_exist() -> None:
     assert named == set(commands())
 
 
+def test_no_summary_is_cut_in_the_lists_of_commands() -> None:
+    context = click.Context(reclaim, terminal_width=80)
+    groups = [reclaim, *(reclaim.get_command(context, n) for n in reclaim.list_commands(context))]
+    for group in groups:
+        if isinstance(group, click.Group):
+            listed = group.get_help(click.Context(group, info_name="reclaim", terminal_width=78))
+            assert "..." not in listed.replace("[ARGS]...", ""), listed
+
+
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()

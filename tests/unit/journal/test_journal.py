@@ -6,9 +6,12 @@ import math
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Select
 
+from slurm_reclaim.adapters.journal import statements
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import take_lock
@@ -80,7 +83,7 @@ def test_ended_sessions_are_told_apart(journal: SqlJournal) -> None:
     journal.open_session(later, event())
     assert list(journal.sessions()) == [later]
     assert [s.id.submitted for s in journal.of_job(7)] == [1000, 2000]
-    assert len(journal.sessions(ended=True)) == 2
+    assert len([*journal.sessions(), *journal.ended()]) == 2
 
 
 def test_events_page_in_order(journal: SqlJournal) -> None:
@@ -90,7 +93,10 @@ def test_events_page_in_order(journal: SqlJournal) -> None:
     assert [e.seq for e in journal.events(after=2, limit=3)] == [3, 4, 5]
     assert [e.uid for e in journal.events(uid=1)] == [1] * 5
     assert not journal.events(job_id=8)
+    journal.note(event("later", at=7.0))
     journal.trim(before=6.0)
+    assert [e.kind for e in journal.events()] == ["later"]
+    journal.trim(before=8.0)
     assert not journal.events()
 
 
@@ -99,6 +105,55 @@ def test_intents_stay_until_settled(journal: SqlJournal, tmp_path: Path) -> None
     second = journal.intend(ID, "release", "{}")
     journal.settle(first, "done")
     assert reopened(tmp_path).unsettled() == [(second, str(ID), "release", "{}")]
+    other = SessionId("lab", 8, 2001, 1000)
+    journal.intend(other, "restore", "0")
+    assert journal.unsettled(ID) == [(second, str(ID), "release", "{}")]
+
+
+def plan(journal: SqlJournal, query: Select[Any], values: dict[str, object]) -> str:
+    """How SQLite goes about it."""
+    bound = query.params(values)
+    text = bound.compile(journal._engine, compile_kwargs={"literal_binds": True})
+    with journal._engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()
+    return " ".join(str(row[3]) for row in rows)
+
+
+def test_nothing_that_is_asked_all_the_time_reads_all_that_ever_was(tmp_path: Path) -> None:
+    """Also in a database that an earlier version has made: its indexes are added."""
+    journal = SqlJournal(open_engine("", str(tmp_path)))
+    with journal._engine.begin() as connection:
+        for index in ("intents_by_settled", "sessions_by_uid", "sessions_by_end"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
+    journal = reopened(tmp_path)
+    asked: list[tuple[Select[Any], dict[str, object]]] = [
+        (statements.UNSETTLED_INTENTS, {}),
+        (statements.UNSETTLED_INTENTS_OF, {"of": "a"}),
+        (statements.ENDED_SESSIONS, {"most": 5}),
+        (statements.ENDED_SESSIONS_OF_USER, {"most": 5, "of": 1}),
+        (statements.SESSIONS_OF_JOB, {"job": 7}),
+    ]
+    for query, values in asked:
+        found = plan(journal, query, values)
+        assert "USING INDEX" in found
+        assert "SCAN" not in found
+        # The last that ended are at the end of the index, and need not be sorted.
+        assert "most" not in values or "TEMP B-TREE" not in found
+
+
+def test_ended_sessions_are_many_and_asked_for_by_number(journal: SqlJournal) -> None:
+    for number in range(6):
+        one = replace(session(SessionId("lab", number, 2001 + number % 2, 1)), since=float(number))
+        one = replace(one, array_job_id=0 if number < 3 else 3, array_task=number)
+        journal.open_session(one, event())
+        if number != 5:
+            over = replace(one, state=State.ENDED, since=10.0 + number)
+            journal.apply(over, Fact.JOB_GONE, event("job-gone"))
+    assert [s.id.job_id for s in journal.ended(limit=3)] == [2, 3, 4]
+    assert [s.id.job_id for s in journal.ended(uid=2002)] == [1, 3]
+    assert [s.id.job_id for s in journal.of_array(3, 4)] == [4]
+    assert [s.id.job_id for s in journal.of_array(3, 5, 2002)] == [5]
+    assert journal.of_array(3, 4, 2002) == []
 
 
 def test_a_power_failure_can_not_lose_what_was_answered(journal: SqlJournal) -> None:
@@ -160,6 +215,13 @@ def test_pins_of_both_sides_and_what_was_announced(journal: SqlJournal, tmp_path
     journal.announce(said)
     journal.announce(replace(said, times=2))
     assert again.announced() == {str(ID): replace(said, times=2)}
+    # Of a session that has ended it says nothing to anybody.
+    journal.open_session(session(), event())
+    journal.trim(0.0)
+    assert list(again.announced()) == [str(ID)]
+    journal.apply(session(state=State.ENDED), Fact.JOB_GONE, event("job-gone"))
+    journal.trim(0.0)
+    assert not again.announced()
 
 
 def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_reclaim.adapters.slurm import scontrol
+from slurm_reclaim.adapters.slurm import scontrol, squeue
 from slurm_reclaim.adapters.slurm.nodeset import NodeSetNames
 from slurm_reclaim.adapters.slurm.rows import Cutter
-from slurm_reclaim.adapters.slurm.runner import Runner
+from slurm_reclaim.adapters.slurm.runner import MOST_AT_ONCE, Runner
 from slurm_reclaim.adapters.slurm.scheduler import SlurmCommands
 from slurm_reclaim.adapters.slurm.values import number, seconds
 from slurm_reclaim.errors import RequeueFailed, SchedulerUnavailable
@@ -198,3 +198,34 @@ def test_node_names() -> None:
     assert names.expand("@all,n1") == ("@all", "n1")
     with pytest.raises(SchedulerUnavailable):
         names.expand("n[1-")
+
+
+async def test_whoever_asks_runs_no_more_of_them_than_the_host_can_bear(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """And the one query for the whole cluster waits for none of those."""
+    work = tmp_path / "work"
+    work.mkdir()
+    programs.put("scontrol", f"touch {work}/$$; ls {work} | wc -l >> {tmp_path}/seen; sleep 0.3; "
+                 f"rm {work}/$$")  # fmt: skip
+    programs.put("squeue", "exit 0")
+    runner, slurm = programs.runner(), programs.slurm()
+    slurm._runner = runner
+    asking = [asyncio.ensure_future(runner.run("scontrol", "show")) for _ in range(90)]
+    await asyncio.sleep(0.1)
+    assert await slurm.jobs() == []
+    assert not all(each.done() for each in asking)
+    await asyncio.gather(*asking)
+    counts = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert len(counts) == 90
+    assert max(counts) <= MOST_AT_ONCE
+
+
+def test_a_job_with_a_name_that_is_no_utf8_is_told_apart_all_the_same() -> None:
+    """As the runner hands it on: Slurm writes the byte as it is."""
+    name = rb'"a\n\\x\u001b\"' + b"\xff" + rb'\\"'
+    raw = b'{"jobs": [{"job_id": 7, "name": ' + name + b', "state_reason": "JobHeldUser"}]}'
+    text = raw.decode("utf-8", "backslashreplace")
+    assert squeue.state_reason(text, 7) == "JobHeldUser"
+    with pytest.raises(SchedulerUnavailable, match="JSON"):
+        squeue.state_reason(text[:-3], 7)

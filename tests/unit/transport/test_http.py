@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -226,3 +227,14 @@ def test_a_uid_without_account_has_no_name() -> None:
 
     assert _account(3_999_999) == ""
     assert _account(os.getuid())
+
+
+async def test_who_asks_comes_before_what(place: Place) -> None:
+    """What somebody sends whom nobody knows is not waited for, and not kept."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{")
+    await writer.drain()
+    said = await asyncio.wait_for(reader.readline(), 5)
+    assert said.startswith(b"HTTP/1.1 401 ")
+    writer.close()
+    assert not place.asked
