@@ -85,7 +85,7 @@ def wanted(chance: random.Random) -> Needs:
 
 def test_it_is_as_if_each_node_had_been_looked_at() -> None:
     chance = random.Random(11)
-    for _ in range(20):
+    for _ in range(7):
         told = {f"n{number}": drawn(chance, number) for number in range(60)}
         silent = set(chance.sample(sorted(told), 5))
         view = seen(told, chance.choice([0, 2]), silent)
