@@ -17,7 +17,6 @@ from slurm_reclaim.model.printable import escaped
 _GOOD_MAJORS = {1, 5, *range(136, 144)}
 # What an NFS client calls a file that was deleted while open.
 _SILLY = re.compile(rb"/\.nfs[0-9a-fA-F]{8,}$")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 # Named by job, step and node: no other run of the job has them.
 _OF_THE_RUN = ("cgroup", "cgroup2")
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
@@ -45,9 +44,6 @@ def find(
             yield Blocker("stale-file", what, "close it")
         elif each.path == b"/secretmem":
             yield Blocker("secretmem", f"{each.holder} uses secret memory (memfd_secret)", "end it")
-        elif each.path.startswith(b"/memfd:") and each.facts.st_blksize > _PAGE:
-            what = f"{each.holder} has {shown(each)} open, in huge pages (MFD_HUGETLB)"
-            yield Blocker("huge-pages", what, "transparent huge pages are no hindrance")
         elif mounted.get(place_of(each.path, mounted)) in _OF_THE_RUN:
             what = f"{each.holder} has {shown(each)} open, which is of this run of the job only"
             yield Blocker("cgroup-file", what, "close it, and open it again when it is needed")
