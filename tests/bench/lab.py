@@ -36,6 +36,14 @@ class BenchLab:
         subprocess.run([str(LAB), "--name", NAME, "up", "--nodes", "1"], check=True)
         self.exec("ctl", "mkdir", "-p", "/shared/bench")
 
+    @staticmethod
+    def even() -> None:
+        """Nothing waits to be written, and memory that was in use a moment ago is free: a virtual
+        machine pays for memory that it touches for the first time, and so would who writes
+        second."""
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+
     def events(self, job: int, kind: str) -> dict[str, Any]:
         """The last event of that kind."""
         said = self.exec("ctl", "reclaim", "events", str(job), "--json").stdout

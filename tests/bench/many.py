@@ -64,7 +64,9 @@ class Many(BenchLab):
             self.exec("ctl", "scancel", *map(str, jobs))
 
     def measure(self, number: int, jobs: list[int]) -> tuple[float, float]:
+        self.even()
         bare = self.bare("n1", jobs)
+        self.even()
         print(f"{number}/{REPEATS}: bare {bare:.2f} s", end="", flush=True)
         ours = self.ours(jobs)
         print(f", hibernated {ours:.2f} s, ratio {ours / bare:.2f}", flush=True)
