@@ -170,7 +170,8 @@ class BlockWriter:
         if different == {self._zero}:
             self._add_run(stream, ZEROS, len(hashes))
             return True
-        whole = len(different) == len(hashes) == FRAME_BLOCKS and self._open[stream.bulk].number < 0
+        # A frame that is being filled waits: what comes next in the stream may be in a later one.
+        whole = len(different) == len(hashes) == FRAME_BLOCKS
         if not whole or self._zero in different or self._known.knows_any(hashes):
             return False
         number = self._begin()
