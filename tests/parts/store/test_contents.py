@@ -75,6 +75,10 @@ def write_all(pipe, data):
         rest = rest[pipe.write(rest) :]
 
 
+# A frame that is begun waits while whole ones pass it.
+AMONG = os.urandom(7 * BLOCK) + bytes(FRAME - 7 * BLOCK) + os.urandom(3 * FRAME + 9 * BLOCK)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -86,8 +90,9 @@ def write_all(pipe, data):
         os.urandom(2 * FRAME + 5),
         b"the same " * FRAME,
         (b"page" * 1024) * 600 + os.urandom(3 * BLOCK) + bytes(FRAME) + b"end",
+        AMONG,
     ],
-    ids=["none", "byte", "zeros", "many zeros", "block", "random", "text", "mixed"],
+    ids=["none", "byte", "zeros", "many zeros", "block", "random", "text", "mixed", "among"],
 )
 def test_it_comes_out_as_it_went_in(shop, data):
     shop.put(0, {"pages-1.img": data, "files.tar": data[::-1]})
@@ -103,8 +108,8 @@ def test_zeros_and_what_is_there_already_take_no_room(shop):
     assert manifest.contents.stored < 3 * BLOCK
 
 
-def test_a_second_checkpoint_adds_what_is_new_wherever_it_moved(shop):
-    first = os.urandom(6 * FRAME)
+@pytest.mark.parametrize("first", [os.urandom(6 * FRAME), AMONG], ids=["frames", "among"])
+def test_a_second_checkpoint_adds_what_is_new_wherever_it_moved(shop, first):
     shop.put(0, {"pages-1.img": first})
     second = os.urandom(3 * BLOCK) + first[5 * BLOCK :] + first[: 5 * BLOCK]
     manifest = shop.put(1, {"pages-1.img": second})
