@@ -31,6 +31,7 @@ async def see_origin(desk: Desk, caller: Caller, name: str) -> None:
     if node is None and not desk.view.asked:
         raise Unavailable("Slurm has not told which nodes there are yet")
     if node is None:
+        desk.view.stranger(desk.clock.now())
         raise WrongNode(
             f"Slurm knows no node {name!r}", hint="is its agent's SLURMD_NODENAME right?"
         )

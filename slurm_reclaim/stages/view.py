@@ -16,6 +16,7 @@ from slurm_reclaim.model.session import Session
 
 NODES_EVERY = 60.0  # seconds that an answer about the cluster's nodes is believed
 MEMO_HOLDS = 1.0  # seconds
+STRANGERS_EVERY = 5.0  # seconds that it is believed of a node that it does not name
 _PAUSE = 20.0  # seconds; a longer one may have made an agent count as silent
 
 
@@ -91,6 +92,11 @@ class View:
         self._counted = asked
         self.nodes = {node.name: node for node in nodes}
         self._strangers = self.agents.keys() - self.nodes.keys()
+
+    def stranger(self, now: float) -> None:
+        """An agent speaks from a node that Slurm did not name: it may have been added since."""
+        if now - self._counted >= STRANGERS_EVERY:
+            self.doubt_nodes()
 
     def doubt_nodes(self) -> None:
         """A node may be gone: ask before anything else is said of nodes."""

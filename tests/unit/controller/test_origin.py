@@ -83,6 +83,20 @@ async def test_names_that_nobody_knows_do_not_fill_the_journal(placed: Stand) ->
     assert "wrong-node" not in placed.kinds()
 
 
+async def test_slurm_is_asked_anew_of_a_node_that_it_did_not_name(placed: Stand) -> None:
+    """It may have been added a moment ago; not at every word of one that is none."""
+    view, now = placed.desk.view, placed.desk.clock.now()
+    view.counted(now, list(view.nodes.values()))
+    with pytest.raises(WrongNode):
+        await see_origin(placed.desk, said("10.0.0.9"), "n9")
+    assert not view.wants_nodes(now)
+    view.counted(now - 6.0, list(view.nodes.values()))
+    assert not view.wants_nodes(now)
+    with pytest.raises(WrongNode):
+        await see_origin(placed.desk, said("10.0.0.9"), "n9")
+    assert view.wants_nodes(now)
+
+
 async def test_before_slurm_has_answered_nothing_is_known(placed: Stand) -> None:
     placed.desk.view.nodes, placed.desk.view.asked = {}, 0.0
     with pytest.raises(Unavailable):
