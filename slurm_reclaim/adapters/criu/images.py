@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_reclaim.adapters.criu.schema import message
+from slurm_reclaim.adapters.proc.repair import Ends
 from slurm_reclaim.errors import IntegrityError
 
-Ends = tuple[tuple[str, int], tuple[str, int]]
 _COMMON_MAGIC = 0x54564319
 _TCP, _UDP, _LISTEN, _CLOSE = 6, 17, 10, 7
 _AF_INET = 2

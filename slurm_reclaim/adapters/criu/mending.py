@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurm_reclaim.adapters.criu.images import Ends, both_inside, edit, ends, entries
+from slurm_reclaim.adapters.criu.images import both_inside, edit, ends, entries
 from slurm_reclaim.adapters.criu.schema import message
+from slurm_reclaim.adapters.proc.repair import Ends
 from slurm_reclaim.errors import DumpFailed, IntegrityError
 
 _HEAD = 8  # bytes of magic numbers

@@ -80,7 +80,7 @@ class SessionTree:
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
         self._criu: command.Running | None = None
-        self._shut: list[images.Ends] = []
+        self._shut: list[repair.Ends] = []
         self._oom_kills = 0
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
         self._surroundings = Surroundings(session, config.agent)

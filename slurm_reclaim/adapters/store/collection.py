@@ -20,12 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import (
-    MANIFEST,
-    fsync_directory,
-    is_number,
-    read_part,
-)
+from slurm_reclaim.adapters.store.files import MANIFEST, fsync_directory, is_number, read_part
 from slurm_reclaim.adapters.store.publish import REPLACED, STAGING
 from slurm_reclaim.adapters.store.stock import Source
 from slurm_reclaim.adapters.store.walk import (

@@ -84,11 +84,10 @@ class RemoteStore:
         """Seals are for one store: all nodes know this one by the name of its remote place."""
         if self._named:
             return
+        name = blake3(self.bucket.url.encode()).hexdigest(length=16)
         with fetch.answering(self.root):
             if not exists(self.root / STORE_MARKER):
                 return
-        name = blake3(self.bucket.url.encode()).hexdigest(length=16)
-        with fetch.answering(self.root):
             if not exists(self.root / STORE_ID):
                 write_durably(self.root / STORE_ID, f"{name}\n".encode())
         if store_id(self.root) != name:
