@@ -53,7 +53,7 @@ types: venv
 
 # In memory, in seconds, as anybody.
 unit: venv
-	$(BIN)/pytest tests/unit --numprocesses logical --maxprocesses 4
+	$(BIN)/pytest tests/unit --numprocesses logical --maxprocesses 4 --dist worksteal
 
 # Each part that touches the world, on real processes, terminals, servers and files; some as root.
 # A compiler is for the simulated GPU library. Most of it is waiting: four at once also on two cores,

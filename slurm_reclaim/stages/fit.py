@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ def _platform(needs: Needs, facts: NodeFacts) -> str:
 def _processor(needs: Needs, facts: NodeFacts) -> str:
     """More features than the checkpoint's CPU had are never asked for again; fewer are SIGILL. The
     buffers for saved registers were made for one size."""
-    missing = sorted(set(needs.cpu_flags.split()) - set(facts.cpu_flags.split()))
+    missing = _missing(needs.cpu_flags, facts.cpu_flags)
     if missing and not facts.cpu_flags:
         return "the features of its CPU are not known"
     if missing:
@@ -177,6 +178,11 @@ def _processor(needs: Needs, facts: NodeFacts) -> str:
         has = f"{facts.xsave} bytes" if facts.xsave else "an unknown number of bytes"
         return f"its CPU saves {has} of registers (xsave), the checkpoint's {needs.xsave}"
     return ""
+
+
+@functools.lru_cache(maxsize=256)
+def _missing(needed: str, there: str) -> tuple[str, ...]:
+    return tuple(sorted(set(needed.split()) - set(there.split())))
 
 
 def _libc(needs: Needs, facts: NodeFacts) -> str:
@@ -240,6 +246,7 @@ def _memory(needs: Needs, facts: NodeFacts) -> str:
     return ""
 
 
+@functools.lru_cache(maxsize=1024)  # of a site's nodes a few differ, and all are compared
 def _version(text: str) -> tuple[int, ...]:
     """Kernel releases carry the distribution's own numbers behind the first three."""
     found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)

@@ -1,0 +1,84 @@
+"""How CRIU is run: real programs in its place, late, killed, talkative or silent."""
+
+import os
+import signal
+import tempfile
+from typing import BinaryIO
+
+from slurm_reclaim.adapters.criu import command
+
+
+def asleep() -> command.Running:
+    return command.launch(["/bin/sleep", "30"])
+
+
+def test_what_is_killed_for_its_time_is_told_from_what_somebody_else_killed() -> None:
+    late = command.finish(asleep(), 0.05)
+    assert (late.status, late.late) == (-9, True)
+    running = asleep()
+    running.kill()
+    killed = command.finish(running, 30)
+    assert (killed.status, killed.late) == (-9, False)
+
+
+def test_what_is_late_is_asked_first_and_ends_by_itself() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as asked:
+        waits = command.launch(["/bin/sh", "-c", "read line; exit 3"], stdin=asked)
+    late = command.finish(waits, 0.05, lambda: os.close(writing), 60)
+    assert (late.status, late.late) == (3, True)
+
+
+def test_what_does_not_end_when_it_is_asked_is_killed() -> None:
+    asked: list[bool] = []
+    late = command.finish(asleep(), 0.05, lambda: asked.append(True), 0.05)
+    assert (late.status, late.late, asked) == (-9, True, [True])
+
+
+def script(text: str, **streams: BinaryIO) -> command.Finished:
+    return command.finish(command.launch(["/bin/sh", "-c", text], **streams), 30)
+
+
+def test_what_a_command_says_is_kept_with_its_status() -> None:
+    done = script("echo one; echo two >&2; exit 3")
+    assert (done.status, done.output, done.late) == (3, "one\ntwo\n", False)
+
+
+def test_what_ends_at_once_is_not_missed() -> None:
+    assert {script("exit 4").status for _ in range(30)} == {4}
+
+
+def test_of_much_that_a_command_says_the_end_is_kept() -> None:
+    done = script("yes | head -c 1000000; echo; echo the end")
+    assert done.ok
+    assert done.output.endswith("the end\n")
+    assert len(done.output) < 100_000
+
+
+def test_a_child_that_holds_the_output_open_is_not_waited_for() -> None:
+    done = script("sleep 30 & echo $!")
+    os.kill(int(done.output), signal.SIGKILL)
+    assert done.ok
+
+
+def test_streams_are_the_files_that_are_given() -> None:
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answered:
+        asked.write(b"question")
+        asked.seek(0)
+        done = script("cat; echo complaint >&2", stdin=asked, stdout=answered)
+        answered.seek(0)
+        assert (answered.read(), done.output) == (b"question", "complaint\n")
+
+
+def test_only_what_is_to_be_kept_is_given() -> None:
+    reading, writing = os.pipe()
+    try:
+        held = command.launch(
+            ["/bin/sh", "-c", f"echo kept > /proc/self/fd/{writing}"], keep=(writing,)
+        )
+        assert command.finish(held, 30).ok
+        assert os.read(reading, 100) == b"kept\n"
+        assert not script(f"echo kept > /proc/self/fd/{writing}").ok
+    finally:
+        os.close(reading)
+        os.close(writing)
