@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -109,13 +110,18 @@ class SessionTree:
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
         on_gpus = self._gpus.blockers(members)
-        return [
-            *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
-            *on_gpus,
-            *self._fitting.blockers(members, root, self._gpus.devices, self._gpus.held),
-            *self._surroundings.blockers(),
-            *self._steps(),
-        ]
+        with ThreadPoolExecutor(1) as beside:
+            # Its files are looked at by a program that runs as the owner, which is waited for.
+            of_files = beside.submit(
+                self._fitting.blockers, members, root, self._gpus.devices, self._gpus.held
+            )
+            return [
+                *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
+                *on_gpus,
+                *self._surroundings.blockers(),
+                *self._steps(),
+                *of_files.result(),
+            ]
 
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)

@@ -27,7 +27,7 @@ _SYNC_EVERY = 8 << 20
 
 class Appender:
     """What was appended may be changed afterwards: it is copied. What goes wrong with a write is
-    raised by a later call, by `finish` at the latest. Used by one thread."""
+    raised by a later call, by `finish` at the latest. Used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -91,12 +91,13 @@ class Appender:
 
     def _put(self, data: memoryview, at: int) -> None:
         while data:
+            direct = self._direct
             try:
                 written = os.pwrite(self._fd, data, at)
             except OSError as error:
                 # It took O_DIRECT and is more particular about it than others, or a write ended
                 # within a block: a full disk says so itself when it is asked the other way.
-                if error.errno != errno.EINVAL or not self._direct:
+                if error.errno != errno.EINVAL or not direct:
                     raise
                 self._turn_direct(False)
                 continue

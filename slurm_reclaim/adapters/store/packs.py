@@ -12,12 +12,11 @@ where the table begins.
 from __future__ import annotations
 
 import os
-import queue
 import struct
 import threading
 from array import array
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -29,7 +28,6 @@ from slurm_reclaim.adapters.store.frames import (
     FRAME_BLOCKS,
     Cipher,
     FrameCodec,
-    Stored,
     digest,
 )
 from slurm_reclaim.adapters.store.private import open_private
@@ -57,8 +55,8 @@ class _Table(msgspec.Struct):
 
 
 class PackWriter:
-    """Frames are numbered when they are begun and stored in the order in which they are full.
-    Compression, writing and syncing run beside the caller. OSError where the disk says no."""
+    """Frames are numbered when they are begun and stored as they come out of their compression,
+    which, like the writing, runs beside the caller. OSError where the disk says no."""
 
     def __init__(self, path: Path, codec: FrameCodec, workers: int) -> None:
         self.path = path
@@ -68,40 +66,47 @@ class PackWriter:
         self._digests = bytearray()
         self._error: BaseException | None = None
         self._pool = ThreadPoolExecutor(workers)
-        self._queue: queue.Queue[tuple[int, int, Future[tuple[Stored, bytes]]] | None] = (
-            queue.Queue(_PENDING)
-        )
-        self._writer = threading.Thread(target=self._guarded, daemon=True)
-        self._writer.start()
+        self._room = threading.Semaphore(_PENDING)
+        self._turn = threading.Lock()
 
     def begin(self) -> int:
         """The number of a new frame."""
-        self._offsets.append(0)
-        self._lengths.append(0)
-        self._blocks.append(0)
-        self._digests += bytes(DIGEST)
-        return len(self._offsets) - 1
+        with self._turn:
+            self._offsets.append(0)
+            self._lengths.append(0)
+            self._blocks.append(0)
+            self._digests += bytes(DIGEST)
+            return len(self._offsets) - 1
 
     def fill(self, number: int, blocks: bytes | bytearray) -> None:
         """Store frame `number`; `blocks` must not be touched any more. Waits while too many are on
         their way."""
+        self._raise()
+        self._room.acquire()
+        self._pool.submit(self._store, number, blocks)
+
+    def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-        self._queue.put(
-            (number, len(blocks) // BLOCK, self._pool.submit(self._encode, blocks, number))
-        )
 
-    def _encode(self, blocks: bytes | bytearray, number: int) -> tuple[Stored, bytes]:
-        stored = self._codec.encode(blocks, number)
-        return stored, digest(*stored)
+    def _store(self, number: int, blocks: bytes | bytearray) -> None:
+        try:
+            stored = self._codec.encode(blocks, number)
+            named, length = digest(*stored), sum(map(len, stored))
+            with self._turn:
+                self._offsets[number], self._lengths[number] = self._file.size, length
+                self._blocks[number] = len(blocks) // BLOCK
+                self._digests[number * DIGEST : (number + 1) * DIGEST] = named
+                self._file.append(*stored)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._room.release()
 
     def finish(self, hashes: bytes | bytearray) -> Part:
         """Write the rest, make it durable and close. The part is named by the file's name."""
-        self._queue.put(None)
-        self._writer.join()
         self._pool.shutdown()
-        if self._error is not None:
-            raise self._error
+        self._raise()
         stored = self._codec.encode(bytes(hashes), len(self._offsets))
         place = (self._file.size, sum(map(len, stored)), digest(*stored))
         self._file.append(*stored)
@@ -119,24 +124,6 @@ class PackWriter:
         self._file.append(table, _FOOTER.pack(_MAGIC, at, len(table)))
         self._file.finish()
         return Part(self.path.name, self._file.size, digest(table).hex())
-
-    def _guarded(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:
-            self._error = error
-            # Nobody may wait for a queue that nobody empties.
-            while self._queue.get() is not None:
-                pass
-
-    def _write(self) -> None:
-        while (item := self._queue.get()) is not None:
-            number, blocks, coded = item
-            stored, named = coded.result()
-            self._offsets[number], self._lengths[number] = self._file.size, sum(map(len, stored))
-            self._blocks[number] = blocks
-            self._digests[number * DIGEST : (number + 1) * DIGEST] = named
-            self._file.append(*stored)
 
 
 class PackReader:
