@@ -50,7 +50,11 @@ def _why(done: command.Finished, target: Path) -> str:
         space = os.statvfs(target)
         if space.f_bavail * space.f_frsize < 1 << 20:
             return f"No space left below {target.parent}"
-    return done.output.strip()[-300:]
+    return _last_words(done)
+
+
+def _last_words(done: command.Finished) -> str:
+    return "it took too long" if done.late else done.output.strip()[-300:]
 
 
 def take_fd(pid: int, fd: int) -> int:
@@ -88,11 +92,10 @@ class Surroundings:
         with staged.receive(FILES) as archive:
             words = ["/bin/sh", "-c", _SAVE, "save", *self.folders()]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=archive)
-        if not done.ok:
-            raise DumpFailed(
-                staged.trouble()
-                or f"/dev/shm and /tmp could not be saved: {done.output.strip()[-300:]}"
-            )
+            if not done.ok:  # inside: what it started may be stopped, and hold the pipe open
+                raise DumpFailed(
+                    staged.trouble() or f"/dev/shm and /tmp could not be saved: {_last_words(done)}"
+                )
         outputs: dict[str, OutputFile] = {}
         for fd in (1, 2):
             path = self._output_path(fd)
@@ -164,10 +167,9 @@ class Surroundings:
         with staged.receive(f"outputs-{fd}") as copy:
             words = ["/usr/bin/cat", "--", path]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=copy)
-        if not done.ok:
-            raise DumpFailed(
-                staged.trouble() or f"output file {path} could not be saved: {done.output.strip()}"
-            )
+            if not done.ok:
+                why = staged.trouble() or _last_words(done)
+                raise DumpFailed(f"output file {path} could not be saved: {why}")
         return OutputFile(path, f"outputs-{fd}", staged.size(f"outputs-{fd}"), (fd,))
 
     # -- putting back -------------------------------------------------------------------------

@@ -25,6 +25,9 @@ from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Part
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 # Buffers of a MiB are taken and given back all the time: not from and to the kernel each.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
+# Seconds without a word from a program that has nothing to wait for but the end of a pipe: whoever
+# wrote into it ran as the session's owner, who can hold it open for good.
+PATIENCE = 120.0
 # -I: no directory and no variable of anybody's has a say in what is imported. -S: what lies in the
 # site's directories is found there, but no .pth file in them is obeyed, which takes its time.
 _START = (
@@ -104,14 +107,16 @@ class _Program:
             self._raise()
             raise StoreUnavailable("the program at the store has ended") from error
 
-    def wait(self, for_: Callable[[], bool]) -> dict[str, Any]:
-        """What it told, once `for_` holds. Raises what it complained of."""
+    def wait(self, for_: Callable[[], bool], pipe: str = "") -> dict[str, Any]:
+        """What it told, once `for_` holds. Raises what it complained of, and StoreUnavailable where
+        it waits for the end of `pipe` and that does not come."""
         with self._changed:
             while not for_():
                 self._raise()
                 if self._gone:
                     raise StoreUnavailable("the program at the store was killed")
-                self._changed.wait()
+                if not self._changed.wait(PATIENCE if pipe else None):
+                    raise StoreUnavailable(f"{pipe} does not end: its pipe is held open, or stuck")
             return dict(self._told)
 
     def _raise(self) -> None:
@@ -162,19 +167,20 @@ class Staging(_Program):
 
     @contextmanager
     def receive(self, name: str) -> Iterator[BinaryIO]:
-        """A pipe; what is written into it becomes the stream `name`, stored on return."""
+        """A pipe; what is written into it becomes the stream `name`, stored on return. Of what
+        raises inside nothing is waited for."""
         reading, writing = os.pipe()
-        try:
-            self.say({"do": "take", "name": name}, reading)
-        finally:
-            os.close(reading)
         with suppress(BrokenPipeError), os.fdopen(writing, "wb", buffering=0) as file:
+            try:
+                self.say({"do": "take", "name": name}, reading)
+            finally:
+                os.close(reading)
             yield file
-        self.wait(lambda: name in self._sizes)
+        self.wait(lambda: name in self._sizes, name)
 
     def settle(self) -> None:
         """CRIU has ended: wait until its last image has been taken out of its pipe."""
-        self.wait(lambda: "settled" in self._told)
+        self.wait(lambda: "settled" in self._told, "CRIU's last image")
 
     def size(self, name: str) -> int:
         """Bytes of a stream that was received."""
@@ -240,11 +246,11 @@ class Opened(_Program):
         what was read was not all."""
         self.ready()
         reading, writing = os.pipe()
-        try:
-            self.say({"do": "send", "name": name}, writing)
-        finally:
-            os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as file:
+            try:
+                self.say({"do": "send", "name": name}, writing)
+            finally:
+                os.close(writing)
             yield file
         if why := self.trouble():
             raise IntegrityError(why)
