@@ -17,8 +17,8 @@ from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.daemon.node_starts import managed_by
 from slurm_reclaim.daemon.node_uploads import NodeUploads
+from slurm_reclaim.daemon.start_terms import managed_by
 from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
 from slurm_reclaim.model.order import Living, Order, Report, ReportReply
 from slurm_reclaim.model.upload import Upload
