@@ -51,7 +51,8 @@ class Uploads:
         with fetch.answering(self.local.root):
             self.bucket.put(guard, folder / marks.MARK, deadline)
             self.bucket.drop_fragments(prefix, deadline)
-            there = self.bucket.list(prefix, LISTING)
+            listing = min(deadline, time.monotonic() + LISTING)
+            there = self.bucket.look_through(prefix, listing)
             proven = self._proven(session)
             for pack in manifest.packs:
                 key = f"{prefix}{PACKS}/{pack.path}"
