@@ -280,9 +280,12 @@ class Collection:
 
     def _drop_packs(self, id: SessionId, folder: Path) -> int:
         """Packs that no manifest names. A dump that is under way writes packs of a newer number
-        than every committed checkpoint, and names them only when it is done: those stay."""
+        than every committed checkpoint, and names them only when it is done: those stay. So do all
+        while a checkpoint is between its two names (publish.py)."""
         needed = self._needed(id)
-        if None in needed.values():
+        done = {f"{REPLACED}{number}" for number in needed}
+        between = any(n.startswith(REPLACED) and n not in done for n in names_in(folder))
+        if between or None in needed.values():
             return 0
         wanted = {name for packs in needed.values() for name in packs or ()}
         newest = max(needed)

@@ -193,20 +193,22 @@ class DirectoryStore:
         }
 
     def _shared(self, session: SessionId) -> tuple[tuple[Part, ...], int, dict[str, DataKey]]:
-        """The packs of the last checkpoint, their seed and their keys. What can't be read is not
-        built upon, nor what is not encrypted and should be."""
-        for restarts in reversed(self.committed(session)):
-            try:
-                contents = self.read(session, restarts).contents
-                live = self._live(session, restarts, contents)
-                secrets = self._secrets(session, contents)
-            except (ReclaimError, OSError) as error:
-                log.warning("checkpoint %s of %s can't be built upon: %s", restarts, session, error)
-                continue
-            packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
-            good = tuple(p for p in packs if p.path in secrets or not self._encrypt)
-            return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
-        return (), 0, {}
+        """The packs of the last checkpoint, their seed and their keys. If it can't be read there is
+        none: a collector may take an older one away meanwhile, with packs that the last does not
+        name. Nor is built upon what is not encrypted and should be."""
+        found = self.committed(session)
+        if not found:
+            return (), 0, {}
+        try:
+            contents = self.read(session, found[-1]).contents
+            live = self._live(session, found[-1], contents)
+            secrets = self._secrets(session, contents)
+        except (ReclaimError, OSError) as error:
+            log.warning("checkpoint %s of %s can't be built upon: %s", found[-1], session, error)
+            return (), 0, {}
+        packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
+        good = tuple(p for p in packs if p.path in secrets or not self._encrypt)
+        return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
 
     def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:
         """Bytes that the checkpoint uses of each pack, for each byte that is stored there."""
