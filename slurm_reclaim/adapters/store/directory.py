@@ -52,6 +52,8 @@ _MOST_MANIFEST = 256 << 20
 PACKS = "packs"
 # A pack of which less than this is still used is not built upon: else one block would keep it.
 _LIVELY = 0.25
+# Nor are more than so many, each of which is an open file and some memory wherever it is read.
+MOST_PACKS = 128
 
 
 @contextmanager
@@ -207,7 +209,10 @@ class DirectoryStore:
             log.warning("checkpoint %s of %s can't be built upon: %s", found[-1], session, error)
             return (), 0, {}
         packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
-        good = tuple(p for p in packs if p.path in secrets or not self._encrypt)
+        lively = [p for p in packs if p.path in secrets or not self._encrypt]
+        used = sorted(lively, key=lambda p: live[p.path] * p.size, reverse=True)
+        most = set(map(_path, used[: MOST_PACKS - 1]))  # and a new one
+        good = tuple(p for p in lively if p.path in most)
         return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
 
     def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:

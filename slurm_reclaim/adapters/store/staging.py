@@ -100,9 +100,18 @@ class _Program:
         if "raw" in message:
             self._note(message["raw"])
 
-    def say(self, message: dict[str, Any], fd: int | None = None) -> None:
+    def order(self, orders: dict[str, Any]) -> None:
+        """The first that it is told: what to do. It is ended where that can't be said."""
         try:
-            talk.send(self._ours, message, fd)
+            self.say(orders, send=talk.send_large)
+        except BaseException:
+            self.close()
+            raise
+
+    def say(self, *what: Any, send: Callable[..., None] = talk.send) -> None:
+        """A message, and a descriptor where one goes with it."""
+        try:
+            send(self._ours, *what)
         except (talk.Hangup, OSError) as error:
             self._raise()
             raise StoreUnavailable("the program at the store has ended") from error
@@ -163,7 +172,7 @@ class Staging(_Program):
         self.folder = folder
         self._orders = orders
         self._wrap = wrap
-        self.say(orders | {"folder": str(folder), "images": str(self.images)})
+        self.order(orders | {"folder": str(folder), "images": str(self.images)})
 
     @contextmanager
     def receive(self, name: str) -> Iterator[BinaryIO]:
@@ -216,20 +225,16 @@ class Opened(_Program):
         self._asked = 0
         super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
         self.manifest = manifest
-        try:
-            self.say(
-                {
-                    "folder": str(folder),
-                    "packs": str(packs),
-                    "images": str(self.images),
-                    "index": asdict(manifest.contents.parts[0]),
-                    "known": [asdict(pack) for pack in manifest.contents.packs],
-                    "keys": keys,
-                }
-            )
-        except BaseException:
-            self.close()
-            raise
+        self.order(
+            {
+                "folder": str(folder),
+                "packs": str(packs),
+                "images": str(self.images),
+                "index": asdict(manifest.contents.parts[0]),
+                "known": [asdict(pack) for pack in manifest.contents.packs],
+                "keys": keys,
+            }
+        )
 
     def ready(self) -> None:
         """Wait until the program has started and seen that all it needs is there; nothing that can
