@@ -26,6 +26,7 @@ from slurm_reclaim.adapters.store.files import (
     exists,
     fsync_directory,
     is_number,
+    make_directory,
     read_part,
     write_new,
 )
@@ -158,8 +159,9 @@ class DirectoryStore:
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
         folder = self.staging(session, restarts)
         with _answering(f"store {self.root}"):
-            for directory in (self.base, self.session_dir(session), self._packs(session)):
-                directory.mkdir(mode=0o700, exist_ok=True)
+            make_directory(self.base)
+            for directory in (self.session_dir(session), self._packs(session)):
+                directory.mkdir(mode=0o700, exist_ok=True)  # durable with the commit
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
             known, seed, secrets = self._shared(session)

@@ -11,7 +11,13 @@ from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.answers import Held
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, MANIFEST, fsync_directory, read_part
+from slurm_reclaim.adapters.store.files import (
+    INDEX,
+    MANIFEST,
+    fsync_directory,
+    make_directory,
+    read_part,
+)
 from slurm_reclaim.adapters.store.frames import FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
 from slurm_reclaim.errors import BadRequest, IntegrityError, StoreUnavailable
@@ -135,8 +141,8 @@ def manifest(
     if there[key].size > MOST_MANIFEST:
         raise IntegrityError(f"{bucket.url}/{key} is too large for a manifest")
     folder = local.session_dir(session) / f"{_FETCHING}{restarts}"
-    for directory in (local.base, folder.parent):
-        directory.mkdir(mode=0o700, exist_ok=True)
+    make_directory(local.base)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
