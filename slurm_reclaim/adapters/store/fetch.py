@@ -28,7 +28,8 @@ from slurm_reclaim.model.ids import SessionId, parse_session_id
 Listing = dict[str, Held]
 
 MOST_MANIFEST = 256 << 20  # bytes: nothing larger was written by us
-_FETCHING = ".fetching-"
+FETCHING = ".fetching-"
+UPLOADING = ".uploading-"  # copies of the small files of a checkpoint that is being sent
 
 
 @contextmanager
@@ -140,7 +141,7 @@ def manifest(
         raise IntegrityError(f"there is no committed checkpoint {bucket.url}/{session}/{restarts}")
     if there[key].size > MOST_MANIFEST:
         raise IntegrityError(f"{bucket.url}/{key} is too large for a manifest")
-    folder = local.session_dir(session) / f"{_FETCHING}{restarts}"
+    folder = local.session_dir(session) / f"{FETCHING}{restarts}"
     make_directory(local.base)
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

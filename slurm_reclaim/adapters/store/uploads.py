@@ -25,8 +25,6 @@ from slurm_reclaim.model.upload import Upload, UploadState
 
 log = logging.getLogger(__name__)
 
-# Copies of the small files of a checkpoint being uploaded.
-_UPLOADING = ".uploading-"
 _CLEAR = 5.0
 LISTING = 15.0  # seconds for a list that no job start waits for
 
@@ -122,7 +120,7 @@ class Uploads:
     def _finish(self, session: SessionId, restarts: int) -> bool:
         """Upload one, while its session may be restored and dumped again. Whether it was."""
         folder = self.local.checkpoint_dir(session, restarts)
-        frozen = folder.with_name(f"{_UPLOADING}{restarts}")
+        frozen = folder.with_name(f"{fetch.UPLOADING}{restarts}")
         lock = self._cache.lock(session)
         if not lock.acquire(blocking=False):
             return False  # it is being committed or fetched; its turn comes
