@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from slurm_reclaim.adapters.store import fetch, marks
 from slurm_reclaim.adapters.store.collection import LEASE, READING
@@ -33,14 +34,18 @@ class Cache:
         self._local = local
         self._work = work
         self._min_free = min_free
-        self._locks: dict[SessionId, threading.RLock] = {}
+        # While somebody has or wants it: an agent sees sessions come and go for years.
+        self._locks: WeakValueDictionary[SessionId, threading.RLock] = WeakValueDictionary()
         self._guard = threading.Lock()
         self._room = threading.Lock()
 
     def lock(self, session: SessionId) -> threading.RLock:
         """What is here of a session changes only with this."""
         with self._guard:
-            return self._locks.setdefault(session, threading.RLock())
+            lock = self._locks.get(session)
+            if lock is None:
+                self._locks[session] = lock = threading.RLock()
+            return lock
 
     @contextmanager
     def locked(self, session: SessionId) -> Iterator[None]:

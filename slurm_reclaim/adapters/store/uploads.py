@@ -158,10 +158,12 @@ class Uploads:
         }
         try:
             self.local.check()
+            here = {mark: self._cache.marked(mark) for mark in states}
+            self._heard &= {(session, restarts) for _, session, restarts in here[Mark.COPY]}
             return tuple(
-                Upload(str(session), restarts, states[mark])
-                for mark in states
-                for _, session, restarts in self._cache.marked(mark)
+                Upload(str(session), restarts, state)
+                for mark, state in states.items()
+                for _, session, restarts in here[mark]
                 if mark is not Mark.COPY or (session, restarts) not in self._heard
             )
         except (ReclaimError, OSError) as error:

@@ -1,6 +1,7 @@
 """Upload after the commit, and the node's directory as a cache."""
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -186,3 +187,17 @@ def test_nothing_is_left_of_a_manifest_that_was_looked_at(cloud, monkeypatch):
     monkeypatch_room(monkeypatch, two, gain=10)
     two.store.reserve(15)
     assert not two.local.session_dir(ID).exists()
+
+
+def test_an_agent_that_runs_for_long_remembers_no_session_of_the_past(cloud, monkeypatch):
+    one = cloud.node("n1", before=False)
+    one.put(0, {"pages-1.img": DATA})
+    one.store.uploads.finish_all()
+    one.store.uploads.acknowledged(one.store.uploads.told())
+    assert told(one) == [], "what was heard is not told again"
+    monkeypatch_room(monkeypatch, one, gain=10)
+    one.store.reserve(15)
+    assert told(one) == []
+    assert one.store.uploads._heard == set()
+    gc.collect()
+    assert len(one.store.cache._locks) == 0
