@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -238,8 +238,12 @@ class Surroundings:
             raise RestoreFailed(f"output file {path}: {done.output.strip()}")
 
     def inherit(self, manifest: Manifest) -> Sequence[tuple[int, str]]:
-        """(descriptor, path as dumped) for the output files: this incarnation's own."""
-        return [
-            (take_fd(self._session.relay, output.fds[0]), output.path)
-            for output in manifest.outputs
-        ]
+        """(descriptor, path as dumped) for the output files: this incarnation's own. They are the
+        caller's to close. Raises OSError."""
+        with ExitStack() as taken:
+            found = []
+            for output in manifest.outputs:
+                found.append((take_fd(self._session.relay, output.fds[0]), output.path))
+                taken.callback(os.close, found[-1][0])
+            taken.pop_all()
+            return found
