@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from slurm_reclaim.adapters.store.appending import Appender
 from slurm_reclaim.adapters.store.frames import (
     BLOCK,
     DIGEST,
@@ -41,7 +42,6 @@ _MAGIC = b"RCLMPACK"
 _VERSION = 1
 # Frames on their way to the disk: what bounds the memory of a dump.
 _PENDING = 8
-_SYNC_EVERY = 0.05
 _CACHED = 32
 
 
@@ -63,20 +63,16 @@ class PackWriter:
     def __init__(self, path: Path, codec: FrameCodec, workers: int) -> None:
         self.path = path
         self._codec = codec
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = Appender(path)
         self._offsets, self._lengths, self._blocks = array("Q"), array("I"), array("H")
         self._digests = bytearray()
-        self._at = 0
         self._error: BaseException | None = None
         self._pool = ThreadPoolExecutor(workers)
         self._queue: queue.Queue[tuple[int, int, Future[tuple[Stored, bytes]]] | None] = (
             queue.Queue(_PENDING)
         )
-        self._writer = threading.Thread(target=self._guarded, args=(self._write,), daemon=True)
-        self._written = threading.Event()
-        self._syncer = threading.Thread(target=self._guarded, args=(self._sync,), daemon=True)
+        self._writer = threading.Thread(target=self._guarded, daemon=True)
         self._writer.start()
-        self._syncer.start()
 
     def begin(self) -> int:
         """The number of a new frame."""
@@ -103,14 +99,12 @@ class PackWriter:
         """Write the rest, make it durable and close. The part is named by the file's name."""
         self._queue.put(None)
         self._writer.join()
-        self._written.set()
-        self._syncer.join()
         self._pool.shutdown()
         if self._error is not None:
             raise self._error
         stored = self._codec.encode(bytes(hashes), len(self._offsets))
-        place = (self._at, sum(map(len, stored)), digest(*stored))
-        self._append(*stored)
+        place = (self._file.size, sum(map(len, stored)), digest(*stored))
+        self._file.append(*stored)
         table = msgspec.msgpack.encode(
             _Table(
                 _VERSION,
@@ -121,54 +115,28 @@ class PackWriter:
                 place,
             )
         )
-        at = self._at
-        self._append(table)
-        self._append(_FOOTER.pack(_MAGIC, at, len(table)))
-        os.fsync(self._fd)
-        os.close(self._fd)
-        return Part(self.path.name, self._at, digest(table).hex())
+        at = self._file.size
+        self._file.append(table, _FOOTER.pack(_MAGIC, at, len(table)))
+        self._file.finish()
+        return Part(self.path.name, self._file.size, digest(table).hex())
 
-    @property
-    def stored(self) -> int:
-        """Bytes written so far."""
-        return self._at
-
-    def _append(self, *pieces: bytes | bytearray | memoryview) -> None:
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-            self._at += len(piece)
-
-    def _guarded(self, work: object) -> None:
+    def _guarded(self) -> None:
         try:
-            work()  # type: ignore[operator]
+            self._write()
         except BaseException as error:
             self._error = error
-            if work == self._write:
-                self._drain()
-
-    def _drain(self) -> None:
-        """After an error: nobody may wait for a queue that nobody empties."""
-        while self._queue.get() is not None:
-            pass
+            # Nobody may wait for a queue that nobody empties.
+            while self._queue.get() is not None:
+                pass
 
     def _write(self) -> None:
         while (item := self._queue.get()) is not None:
             number, blocks, coded = item
             stored, named = coded.result()
-            self._offsets[number], self._lengths[number] = self._at, sum(map(len, stored))
+            self._offsets[number], self._lengths[number] = self._file.size, sum(map(len, stored))
             self._blocks[number] = blocks
             self._digests[number * DIGEST : (number + 1) * DIGEST] = named
-            self._append(*stored)
-
-    def _sync(self) -> None:
-        """Push it to the disk while the dump goes on, so that the last fsync has little to do."""
-        synced = 0
-        while not self._written.wait(_SYNC_EVERY):
-            if self._at - synced >= 8 << 20:
-                synced = self._at
-                os.fdatasync(self._fd)
+            self._file.append(*stored)
 
 
 class PackReader:
