@@ -131,7 +131,8 @@ async def test_a_job_that_starts_elsewhere_waits(stand: Stand) -> None:
 
 
 async def test_nonsense_of_one_agent_takes_nobodys_catalogue_away(stand: Stand) -> None:
-    told = (Upload("../etc", 0, UploadState.PENDING), Upload("", -1, UploadState.PENDING))
+    names = ("../etc", "", "lab/7².2001.1000", f"lab/{'7' * 5000}.2001.1000")
+    told = tuple(Upload(name, 0, UploadState.PENDING) for name in names)
     for node in stand.world.agents:
         stand.world.uploads[node] = (*told, *(stand.world.uploads.get(node) or ()))
     await stand.turn()
