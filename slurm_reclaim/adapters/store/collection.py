@@ -207,6 +207,9 @@ class Collection:
         self._store.check()
         with _answering(self._store.root):
             folder = self._store.session_dir(id)
+            for place in (folder, folder / PACKS):
+                if place.is_symlink():
+                    raise IntegrityError(f"{place} is a symbolic link: nothing is deleted below it")
             if not folder.is_dir():
                 return 0
             self._refuse(id, folder, restarts, ended)
@@ -264,7 +267,11 @@ class Collection:
         return moved
 
     def _drop(self, aside: Path) -> int:
-        """Delete a directory that is no checkpoint any more, its manifest first; bytes freed."""
+        """Delete a directory that is no checkpoint any more, its manifest first; bytes freed. Of a
+        link only the link goes."""
+        if aside.is_symlink():
+            aside.unlink(missing_ok=True)
+            return 0
         size = bytes_below(aside)
         with suppress(FileNotFoundError):
             os.unlink(aside / MANIFEST)
