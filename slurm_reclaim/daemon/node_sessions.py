@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 
 NEVER_TAKEN = -1000  # oom_score_adj
 MOST_EVENTS = 20_000  # that wait for the controller
+_GONE = ".gone-"
 
 
 class NodeSessions:
@@ -244,12 +247,27 @@ def _size(session: NodeSession, measured: bool) -> tuple[int, int]:
 
 def _remove(folder: str) -> None:
     """What a requeued session had in its /tmp is in its checkpoint. Renamed first, because the
-    job may start here again before all is deleted."""
-    gone = f"{folder}.gone"
-    shutil.rmtree(gone, ignore_errors=True)
+    job may start here again before all is deleted; to a name that nobody can have taken before, in
+    a directory where others may write, too."""
+    place = Path(folder)
     with suppress(OSError):
-        os.rename(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        _aside(place, f"{folder}{_GONE}{secrets.token_hex(8)}")
+    # And what an agent that died has left of it.
+    for gone in place.parent.glob(f"{place.name}{_GONE}*"):
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _aside(folder: Path, name: str) -> None:
+    """Unless a reclaim-init holds it that has not attached yet (spank/session/tmp.c): the job may
+    have started again here before the agent did."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(folder, name)
+    except BlockingIOError:
+        log.info("%s is in use again, and stays", folder)
+    finally:
+        os.close(fd)
 
 
 class SessionLink:
