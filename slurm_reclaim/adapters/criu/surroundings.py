@@ -37,8 +37,13 @@ _SAVE = (
     f"{_TAR} --create --file - --sparse --xattrs --acls --warning=no-file-ignored "
     "--null --verbatim-files-from --files-from=-"
 )
-# Does the file still begin with what was saved?
-_COMPARE = '[ "$(stat -Lc %s "$1")" -ge "$2" ] && cmp -s -n "$2" - "$1"'
+# Does the file still begin with what was saved? With _A_PART, it is no more than the beginning of
+# that: truncated by Slurm, or put back on a disk that was full.
+_COMPARE = (
+    'size=$(stat -Lc %s "$1") || exit 1; [ "$size" -lt "$2" ] || exec cmp -s -n "$2" - "$1"; '
+    'cmp -s -n "$size" - "$1" && exit 3; exit 1'
+)
+_A_PART = 3
 
 
 FILES = "files.tar"
@@ -223,19 +228,23 @@ class Surroundings:
         owner, timeout = opened.manifest.credentials, self._config.restore_timeout
         with opened.send(output.saved) as saved:
             words = ["/bin/sh", "-c", _COMPARE, "compare", path, str(output.size)]
-            if self._as_owner(owner, words, timeout, stdin=saved).ok:
-                return
+            compared = self._as_owner(owner, words, timeout, stdin=saved)
+        if compared.ok:
+            return
         with tempfile.TemporaryFile(dir=opened.work) as joined:
             with opened.send(output.saved) as saved:
                 shutil.copyfileobj(saved, joined)
             joined.flush()
-            done = self._as_owner(owner, ["/usr/bin/cat", "--", path], timeout, stdout=joined)
-            if done.ok:
+            part = compared.status == _A_PART
+            if not part:
+                words = ["/usr/bin/cat", "--", path]
+                done = self._as_owner(owner, words, timeout, stdout=joined)
+            if part or done.ok:
                 joined.seek(0)
                 words = ["/bin/sh", "-c", 'cat > "$1"', "put-back", path]
                 done = self._as_owner(owner, words, timeout, stdin=joined)
         if not done.ok:
-            raise RestoreFailed(f"output file {path}: {done.output.strip()}")
+            raise RestoreFailed(f"output file {path}: {_last_words(done)}")
 
     def inherit(self, manifest: Manifest) -> Sequence[tuple[int, str]]:
         """(descriptor, path as dumped) for the output files: this incarnation's own. They are the
