@@ -163,7 +163,6 @@ class DirectoryStore:
             for directory in (self.session_dir(session), self._packs(session)):
                 directory.mkdir(mode=0o700, exist_ok=True)  # durable with the commit
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700)
             known, seed, secrets = self._shared(session)
             new = f"{restarts}-{os.urandom(4).hex()}.pack"
             if self._encrypt:
@@ -177,7 +176,12 @@ class DirectoryStore:
                 "level": self._level,
             }
             wrap = self._wrapping(session, secrets)
-            return Staging(folder, self._work_of(folder), owner, orders, wrap, note)
+            folder.mkdir(mode=0o700)
+            try:
+                return Staging(folder, self._work_of(folder), owner, orders, wrap, note)
+            except BaseException:
+                self.discard(folder)
+                raise
 
     def _wrapping(self, session: SessionId, secrets: dict[str, DataKey]) -> Callable[[str], str]:
         """The key of a pack as it stands in a manifest."""

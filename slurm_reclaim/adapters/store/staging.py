@@ -50,8 +50,24 @@ class _Program:
     ) -> None:
         self.work = work
         self.images, self.criu = work / "images", work / "criu"
+        self._changed = threading.Condition()
+        self._trouble: tuple[str, str] | None = None
+        self._gone = False
+        self._told: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._note = note
         shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(mode=0o700, parents=True)
+        try:
+            self._start(module, listen, owner)
+        except BaseException as error:
+            shutil.rmtree(work, ignore_errors=True)
+            if isinstance(error, OSError):
+                why = f"the program at the store can't be started in {work}: {error.strerror}"
+                raise StoreUnavailable(why) from error
+            raise
+
+    def _start(self, module: str, listen: str, owner: Credentials) -> None:
+        self.work.mkdir(mode=0o700, parents=True)
         self.images.mkdir(mode=0o700)
         self.criu.mkdir(mode=0o700)
         fd = os.open(self.criu, os.O_RDONLY | os.O_DIRECTORY)
@@ -62,21 +78,15 @@ class _Program:
         os.chown(self.criu, owner.uid, owner.gid)
         self._ours, theirs = talk.pair()
         places = [str(Path(slurm_reclaim.__file__).parent.parent), *site.getsitepackages()]
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START.format(places=places, module=module),
-             str(listening.fileno()), str(theirs.fileno())],
-            pass_fds=(listening.fileno(), theirs.fileno()),
-            stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC, start_new_session=True,
-        )  # fmt: skip
-        listening.close()
-        theirs.close()
-        self._changed = threading.Condition()
-        self._trouble: tuple[str, str] | None = None
-        self._gone = False
-        self._told: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}
-        self._note = note
-        threading.Thread(target=self._listen, daemon=True).start()
+        with listening, theirs:
+            # It ends when nobody has the other end any more.
+            threading.Thread(target=self._listen, daemon=True).start()
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _START.format(places=places, module=module),
+                 str(listening.fileno()), str(theirs.fileno())],
+                pass_fds=(listening.fileno(), theirs.fileno()), start_new_session=True,
+                stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC,
+            )  # fmt: skip
 
     def _listen(self) -> None:
         while True:

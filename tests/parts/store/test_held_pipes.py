@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -118,3 +119,21 @@ def test_a_program_that_is_gone_costs_no_descriptor(shop):
     assert descriptors().keys() == before.keys()
     staged.close()
     opened.close()
+
+
+def test_nothing_is_left_of_a_program_that_does_not_start(shop, monkeypatch):
+    shop.put(0, {FILES: b"all of it"})
+    before, threads = descriptors(), threading.active_count()
+    monkeypatch.setattr(staging.sys, "executable", "/nonexistent/python")
+    for begin in (lambda: shop.begin(1), lambda: shop.store.open(ID, 0)):
+        with pytest.raises(StoreUnavailable, match=r"can't be started in .*/work/"):
+            begin()
+    monkeypatch.undo()
+    assert not shop.store.staging(ID, 1).exists()
+    assert not (shop.store._work / ID.folder).exists()
+    assert descriptors().keys() == before.keys()
+    deadline = time.monotonic() + ENOUGH
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == threads
+    assert shop.get(0, FILES) == b"all of it"
