@@ -109,7 +109,9 @@ class Collection:
     def _checkpoint(self, id: SessionId, restarts: int) -> StoredCheckpoint:
         try:
             manifest = self._store.read(id, restarts)
-        except IntegrityError as error:
+        except (IntegrityError, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable):
+                self._store.check()  # where all is well it is this one file's trouble
             size = bytes_below(self._store.checkpoint_dir(id, restarts))
             return StoredCheckpoint(restarts, bytes=size, problem=error.message)
         return StoredCheckpoint(
