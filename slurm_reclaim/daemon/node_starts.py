@@ -94,7 +94,8 @@ class NodeStarts:
         mode = StartMode.WAIT if answer is None else answer.mode
         reason = "the job may have an image" if answer is None else answer.reason
         if mode is StartMode.RESTORE or (images and mode is StartMode.WAIT):
-            return self._answer("restore", reason, job_id, images)
+            # It reads manifests, which may be far away, or wait for one who fetches them.
+            return await asyncio.to_thread(self._answer, "restore", reason, job_id, images)
         if trouble and mode is StartMode.WAIT:
             raise StoreUnavailable(f"{trouble}; {reason}")
         managed, reason = managed_by(self._config(), message)

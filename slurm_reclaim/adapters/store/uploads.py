@@ -176,11 +176,17 @@ class Uploads:
             session = fetch.named(told.session)
             if session is None or told.state is UploadState.PENDING:
                 continue
-            with self._cache.locked(session), suppress(ReclaimError, OSError):
-                folder = self.local.checkpoint_dir(session, told.restarts)
-                if marks.read(folder) in (Mark.UPLOADED, Mark.STORED):
-                    marks.write(folder, Mark.COPY)
-                self._heard.add((session, told.restarts))
+            lock = self._cache.lock(session)
+            if not lock.acquire(blocking=False):
+                continue  # it is being sent or fetched; reports don't wait for it, it is told again
+            try:
+                with suppress(ReclaimError, OSError):
+                    folder = self.local.checkpoint_dir(session, told.restarts)
+                    if marks.read(folder) in (Mark.UPLOADED, Mark.STORED):
+                        marks.write(folder, Mark.COPY)
+                    self._heard.add((session, told.restarts))
+            finally:
+                lock.release()
 
     def withdraw(self, session: SessionId, restarts: int) -> None:
         """It was never a checkpoint. Should its manifest have arrived at the remote place unseen,

@@ -201,3 +201,18 @@ def test_an_agent_that_runs_for_long_remembers_no_session_of_the_past(cloud, mon
     assert one.store.uploads._heard == set()
     gc.collect()
     assert len(one.store.cache._locks) == 0
+
+
+def test_no_report_waits_for_a_session_that_is_being_sent(cloud):
+    """Reports of the whole node come from the thread that learns what the controller knows."""
+    one = cloud.node("n1")
+    one.put(0, {"pages-1.img": DATA})
+    uploads = one.store.uploads
+    with one.store.cache.locked(ID):
+        aside = threading.Thread(target=uploads.acknowledged, args=(uploads.told(),), daemon=True)
+        aside.start()
+        aside.join(10)
+        assert not aside.is_alive()
+        assert told(one) == [(0, UploadState.STORED)]
+    uploads.acknowledged(uploads.told())
+    assert told(one) == []

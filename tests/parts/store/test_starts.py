@@ -3,6 +3,7 @@ be: it must not start from scratch (S10)."""
 
 import asyncio
 import os
+import threading
 import time
 from dataclasses import replace
 
@@ -153,3 +154,22 @@ async def test_a_restore_waits_for_a_store_that_does_not_answer(tmp_path, monkey
     assert answer is not None
     assert answer.mode is StartMode.RESTORE
     assert session.living is Living.WAITING
+
+
+async def test_a_manifest_that_is_long_in_coming_holds_up_no_other_job(tmp_path, monkeypatch):
+    one = deciding(tmp_path, monkeypatch)
+    asked, there = threading.Event(), threading.Event()
+
+    def read(*_):
+        asked.set()
+        there.wait(20)
+        raise StoreUnavailable("s3://bucket did not answer in time")
+
+    monkeypatch.setattr(one._store, "read", read)
+    starting = asyncio.create_task(one.start({"job": "7", "uid": "2001"}))
+    began = time.monotonic()
+    while not asked.is_set():
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - began < 10, "the loop stood still"
+    there.set()
+    assert (await starting)["mode"] == "restore"
