@@ -74,6 +74,7 @@ class SessionTree:
         self._config = config.agent
         self._node = node
         self._note_worker = note_worker
+        self._save = save
         self._jupyter = jupyter
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
@@ -300,6 +301,9 @@ class SessionTree:
         self._oom_kills = cgroup.oom_kills_of(self._session.relay)
         try:
             self._prepare(opened)
+            self._session.unfinished = bool(self._shut)
+            if self._shut:
+                self._save()
             opened.give()
             done = command.finish(criu, self._config.restore_timeout)
             if why := opened.trouble():
@@ -309,6 +313,7 @@ class SessionTree:
                 raise RestoreFailed(why + self._short_of_memory())
             self._see_alive(manifest)
             repair.shut(self._members(), self._shut)
+            self._session.unfinished = False
             self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
@@ -374,9 +379,14 @@ class SessionTree:
             raise RestoreFailed(f"it came back with more rights than it had: {what}")
 
     def whole(self, manifest: Manifest) -> bool:
-        """Whether a restore that nobody saw the end of had come to it."""
-        members = self._members()
+        """Whether a restore that nobody saw the end of had come to it, and nobody has gained
+        anything by it."""
+        session, members = self._session, self._members()
         living = [p for p in members if p.state not in "ZX"]
         if len(living) < manifest.processes or all(p.inner != manifest.root_pid for p in members):
+            return False
+        if session.unfinished:
+            return False
+        if rights.gained(members, manifest.rights, session.init, session.relay):
             return False
         return self._gpus.whole(manifest.needs, living)
