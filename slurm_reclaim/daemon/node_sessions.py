@@ -50,6 +50,7 @@ class NodeSessions:
         self._lock = threading.Lock()
         self._links: dict[int, InitLink] = {}
         self.busy: set[int] = set()
+        self._unsaved: set[int] = set()
         self.changed = asyncio.Event()
         self.events: list[Event] = []
         self.sessions = {s.job_id: s for s in records.load()}
@@ -70,10 +71,12 @@ class NodeSessions:
 
     def sweep(self, why: str = "the job ended unseen") -> None:
         """Forget those whose end nobody saw: it came before their reclaim-init had attached to this
-        agent, or took longer than `left` waits."""
+        agent, or took longer than `left` waits. And write down what could not be before."""
         for session in list(self.sessions.values()):
             if session.job_id not in self.busy and not self._lives(session):
                 self.forget(session, why)
+            elif session.job_id in self._unsaved:
+                save_if_possible(session, self.save)
 
     def put(self, session: NodeSession, link: InitLink) -> None:
         before = self.sessions.get(session.job_id)
@@ -87,13 +90,16 @@ class NodeSessions:
     def save(self, session: NodeSession) -> None:
         with self._lock:
             if self.sessions.get(session.job_id) is session:
+                self._unsaved.add(session.job_id)
                 self._records.save(session)
+                self._unsaved.discard(session.job_id)
 
     def forget(self, session: NodeSession, why: str) -> None:
         with self._lock:
             if self.sessions.get(session.job_id) is not session:
                 return  # the next of the same job may be in its place, and in its directories
             del self.sessions[session.job_id]
+            self._unsaved.discard(session.job_id)
             self._records.forget(session)
             allocation.withdraw(Path(self._config.agent.run), session.job_id)
         log.info("session job=%s is over on this node: %s", session.job_id, why)
