@@ -223,6 +223,9 @@ class SessionTree:
         self._surroundings.save(staged, self._root())
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
+        if (running := tree.continued(self._frozen)) is not None:
+            # By its owner, or with the job (`scontrol resume`): what it has done is in no image.
+            raise DumpFailed(f"{running} was continued while the session was being saved")
         members = self._members()
         needs, files = self._fitting.record(staged.images, members, self._gpus.needs())
         return describe(
