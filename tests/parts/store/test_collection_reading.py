@@ -96,3 +96,12 @@ def test_nothing_is_deleted_where_a_link_leads(
     with suppress(ReclaimError):
         collection.expire(ID, [0, 1, 2] if ended else [0], ended=ended)
     assert sorted(os.listdir(elsewhere)) == names
+
+
+@pytest.mark.parametrize("target", ["/", ".", "..", "/nonexistent/file", "/" + "x" * 300])
+def test_what_can_not_be_a_file_is_named(
+    store: DirectoryStore, collection: Collection, target: str
+) -> None:
+    three(store)
+    with pytest.raises(OperationFailed, match="can't be written"):
+        export(collection, ID, 2, Path(target))
