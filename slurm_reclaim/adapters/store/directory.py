@@ -333,11 +333,14 @@ class DirectoryStore:
             return [n for n in numbers if exists(self.checkpoint_dir(session, n) / MANIFEST)]
 
     def committed_here(self, session: SessionId, restarts: int) -> bool:
-        """Whether what this node dumped under this number was committed. An older checkpoint of the
-        same number is not it: what was staged takes its place by a rename."""
+        """Whether what this node dumped under this number was committed, for good. An older one of
+        the same number is not it: what was staged takes its place by a rename."""
         with _answering(f"store {self.root}"):
-            staged = exists(self.staging(session, restarts))
-        return not staged and restarts in self.committed(session)
+            if exists(self.staging(session, restarts)) or restarts not in self.committed(session):
+                return False
+            # The agent that renamed it may have died before the disk had it.
+            fsync_directory(self.session_dir(session))
+        return True
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises

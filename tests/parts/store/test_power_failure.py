@@ -45,3 +45,13 @@ def test_the_stores_name_is_there_before_it_is_used(tmp_path, synced):
     synced.clear()
     seal.store_id(shop.store.root)
     assert durable(synced, shop.store.root, seal.STORE_ID)
+
+
+def test_what_an_agent_that_died_has_committed_is_there_for_good(tmp_path, synced):
+    """It may have died between the rename and the sync; the next one kills the tree for it."""
+    shop = Shop(tmp_path)
+    shop.put(0, {"pages-1.img": b"one"})
+    synced.clear()
+    assert shop.store.committed_here(ID, 0)
+    assert durable(synced, shop.store.session_dir(ID), "0")
+    assert not shop.store.committed_here(ID, 1)
