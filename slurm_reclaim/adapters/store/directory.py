@@ -30,10 +30,10 @@ from slurm_reclaim.adapters.store.files import (
     read_part,
     write_new,
 )
-from slurm_reclaim.adapters.store.frames import BLOCK
 from slurm_reclaim.adapters.store.packs import PackReader, open_pack
 from slurm_reclaim.adapters.store.private import read_private
 from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.adapters.store.sharing import worth_sharing
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
@@ -51,10 +51,6 @@ log = logging.getLogger(__name__)
 
 _MOST_MANIFEST = 256 << 20
 PACKS = "packs"
-# A pack of which less than this is still used is not built upon: else one block would keep it.
-_LIVELY = 0.25
-# Nor are more than so many, each of which is an open file and some memory wherever it is read.
-MOST_PACKS = 128
 
 
 @contextmanager
@@ -68,10 +64,6 @@ def _answering(what: str) -> Iterator[None]:
 def _place(session: SessionId, restarts: int) -> str:
     """What a manifest is sealed for."""
     return f"{session}/{restarts}"
-
-
-def _path(part: Part) -> str:
-    return part.path
 
 
 class DirectoryStore:
@@ -209,28 +201,16 @@ class DirectoryStore:
             return (), 0, {}
         try:
             contents = self.read(session, found[-1]).contents
-            live = self._live(session, found[-1], contents)
+            index = read_part(self.checkpoint_dir(session, found[-1]), contents.parts[0])
             secrets = self._secrets(session, contents)
+            good = worth_sharing(
+                contents, blocks.decode(index), None if not self._encrypt else secrets.keys()
+            )
         except (ReclaimError, OSError) as error:
             log.warning("checkpoint %s of %s can't be built upon: %s", found[-1], session, error)
             return (), 0, {}
-        packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
-        lively = [p for p in packs if p.path in secrets or not self._encrypt]
-        used = sorted(lively, key=lambda p: live[p.path] * p.size, reverse=True)
-        most = set(map(_path, used[: MOST_PACKS - 1]))  # and a new one
-        good = tuple(p for p in lively if p.path in most)
-        return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
-
-    def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:
-        """Bytes that the checkpoint uses of each pack, for each byte that is stored there."""
-        raw = read_part(self.checkpoint_dir(session, restarts), contents.parts[0])
-        index = blocks.decode(raw)
-        used = dict.fromkeys(index.packs, 0)
-        for pack, _, count in (run for stream in index.streams for run in stream.runs):
-            if pack >= 0:
-                used[index.packs[pack]] += count * BLOCK
-        sizes = {pack.path: max(1, pack.size) for pack in contents.packs}
-        return {name: bytes / sizes[name] for name, bytes in used.items()}
+        names = {pack.path for pack in good}
+        return good, contents.seed, {n: key for n, key in secrets.items() if n in names}
 
     def _packs(self, session: SessionId) -> Path:
         return self.session_dir(session) / PACKS

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from blake3 import blake3
 
-from slurm_reclaim.adapters.store import blocks, directory
+from slurm_reclaim.adapters.store import blocks, sharing
 from slurm_reclaim.adapters.store.cipher import DataKey, cipher_of
 from slurm_reclaim.adapters.store.frames import BLOCK, FrameCodec
 from slurm_reclaim.adapters.store.packs import PackWriter
@@ -56,5 +56,5 @@ def test_it_is_restored_and_saved_again(tmp_path, encrypt):
     pages = saved_often(shop, count, encrypt)
     assert shop.get(count - 1, "pages-1.img") == pages
     manifest = shop.put(count, {"pages-1.img": pages})
-    assert len(manifest.packs) == directory.MOST_PACKS
+    assert len(manifest.packs) == sharing.MOST_PACKS
     assert shop.get(count, "pages-1.img") == pages
