@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,6 +17,7 @@ HOURS = 3
 # Long enough that nothing is idle, told or over within the test but by a clock that was set.
 SLOW = {"mode": "prod", "window": "30m", "grace": "30m"}
 LOOK = 40.0
+CONF = "/etc/slurm/slurm.conf"
 
 
 def step(lab: Lab, hours: int, *nodes: str) -> None:
@@ -25,8 +27,26 @@ def step(lab: Lab, hours: int, *nodes: str) -> None:
 
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Iterator[None]:
-    with policy(lab, **SLOW):
+    with patient_slurmctld(lab), policy(lab, **SLOW):
         yield
+
+
+@contextmanager
+def patient_slurmctld(lab: Lab) -> Iterator[None]:
+    """With Slurm's own SlurmdTimeout: a node of another time can't be talked to, and when that is
+    over Slurm takes it for lost and requeues its jobs itself (docs/safety.md)."""
+    was = lab.out("ctl", "sed", "-n", "s/^SlurmdTimeout=//p", CONF)
+    _slurmd_timeout(lab, "300")
+    try:
+        yield
+    finally:
+        _slurmd_timeout(lab, was)
+
+
+def _slurmd_timeout(lab: Lab, seconds: str) -> None:
+    lab.exec("ctl", "sed", "-i", f"s/^SlurmdTimeout=.*/SlurmdTimeout={seconds}/", CONF)
+    lab.restart_daemon("ctl", "slurmctld")
+    lab.wait("slurmctld", lambda: not lab.exec("ctl", "sinfo", check=False).returncode)
 
 
 @pytest.fixture
