@@ -265,9 +265,10 @@ def _remove(folder: str) -> None:
     place = Path(folder)
     with suppress(OSError):
         _aside(place, f"{folder}{_GONE}{secrets.token_hex(8)}")
-    # And what an agent that died has left of it.
-    for gone in place.parent.glob(f"{place.name}{_GONE}*"):
-        shutil.rmtree(gone, ignore_errors=True)
+    with suppress(OSError):
+        # And what an agent that died has left of it.
+        for gone in place.parent.glob(f"{place.name}{_GONE}*"):
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _aside(folder: Path, name: str) -> None:
