@@ -157,9 +157,11 @@ class Census:
         self.directories = cgroup.of_process(init)
         self._jobs = _job_list(self.directories)
         self.clock = cgroup.CpuClock(self.directories)
-        # of the last list: the session's own processes, and its remote IDEs by name
+        # of the last list: the session's own processes, its remote IDEs by name, and the terminals
+        # of the job's other processes, by device number
         self.inside: list[int] = []
         self.ides: list[str] = []
+        self.logins: set[int] = set()
         # monotonic seconds: when that list was as it is, and when it was made
         self.listed = self._looked = 0.0
         # another number whenever processes came or went
@@ -200,6 +202,8 @@ class Census:
         complete = self._version is not None and self.inside
         if complete and self._looked >= self.still_since() + FRESH:
             self.listed = self._ran_at
+            return self._members
+        if self.inside and time.monotonic() - self._looked <= self._patience:
             return self._members
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the session's processes can't be listed: /proc does not answer")
@@ -261,6 +265,7 @@ class Census:
         self.changes += members.keys() != known.keys()
         self._members = members
         self.inside = [pid for pid, member in members.items() if member.inside]
+        self.logins = {m.tty for m in members.values() if m.tty and not m.inside}
         self.ides = sorted({member.ide for member in members.values() if member.ide})
 
     def _member(self, pid: int) -> Member | None:

@@ -27,8 +27,8 @@ class _Directory:
 
 class JobList:
     def __init__(self, directory: str, *, version2: bool) -> None:
-        """`directory`: the job's, in a hierarchy in which all of its processes are; `version2`:
-        whether that is cgroup version 2."""
+        """`directory`: the job's, in a hierarchy in which all of its processes are, each in one of
+        its steps; `version2`: whether that is cgroup version 2."""
         self._top = directory
         self._most_open = _MOST_OPEN if version2 else 0
         self._known: dict[str, _Directory] = {}
@@ -59,7 +59,7 @@ class JobList:
             path = waiting.pop()
             # before it is listed: what is made right after that shows the next time
             one = self._known[path] = _Directory(-1, os.stat(path).st_nlink)
-            if len(self._known) <= self._most_open:
+            if path != self._top and len(self._known) <= self._most_open + 1:
                 one.fd = os.open(f"{path}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
             if one.links != 2:
                 with os.scandir(path) as entries:
@@ -70,6 +70,8 @@ class JobList:
         for path, one in self._known.items():
             if one.fd >= 0:
                 found.update(map(int, _text(one.fd).split()))
+                continue
+            if path == self._top:
                 continue
             fd = os.open(f"{path}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -168,7 +168,7 @@ class TerminalMeter(_Meter):
 
     def _found(self) -> dict[str, float]:
         """Raises Unavailable, OSError."""
-        others = (m for m in self._census.members().values() if not m.inside)
-        found = terminals.of_devices(member.tty for member in others if member.tty)
+        self._census.members()
+        found = terminals.of_devices(self._census.logins)
         found.update(self._folder.atimes())
         return found

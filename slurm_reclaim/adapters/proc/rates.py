@@ -127,7 +127,11 @@ class Rates:
             if counter is None:
                 break
             try:
-                burst += self._count(counter, now)
+                text = counter.read(self._name)
+                if text and text == counter.text:
+                    counter.at, counter.owed, counter.rate = now, 0.0, 0.0
+                else:
+                    burst += self._count(counter, text, now)
                 good += 1
             except (OSError, ValueError, IndexError):
                 counter.rate = 0.0
@@ -159,12 +163,9 @@ class Rates:
                 return counter
         return None
 
-    def _count(self, counter: _Counter, now: float) -> float:
-        """Bring one up to date; what a process did that was not there before, all at once."""
-        text = counter.read(self._name)
-        if text and text == counter.text:
-            counter.at, counter.owed, counter.rate = now, 0.0, 0.0
-            return 0.0
+    def _count(self, counter: _Counter, text: bytes, now: float) -> float:
+        """Bring one up to date of which the file says something new; what a process did that was
+        not there before, all at once."""
         counter.text = text
         self._stirred.add(counter.member.pid)
         value = self._parse(text)

@@ -93,6 +93,14 @@ def test_a_step_that_begins_and_one_that_ends_between_two_lists(job):
     assert job.list.pids() == {first, third}
 
 
+def test_who_is_in_no_step(job):
+    job.step("step_0/user")
+    stray = job.sleep(job.top / "step_0" / "..")
+    first = job.sleep(job.top / "step_0/user")
+    assert job.list.pids() == {first}
+    assert str(stray) in (job.top / "cgroup.procs").read_text().split()
+
+
 def test_a_directory_below_a_known_one(job):
     task = job.step("step_0/user/task_0")
     first = job.sleep(task)
