@@ -35,7 +35,7 @@ KINDS: tuple[Callable[[NodeSession, Config], Meter | None], ...] = (
     lambda session, _: TerminalMeter(census(session), session.init),
     gpu_meter,
     # Of every session: a server may be started at any time.
-    lambda session, _: JupyterMeter(session, census(session).clock.seconds),
+    lambda session, _: JupyterMeter(session, census(session)),
 )
 
 

@@ -55,6 +55,7 @@ class NodeSessions:
         self.events: list[Event] = []
         self.sessions = {s.job_id: s for s in records.load()}
         self._boot = tree.boot_id()
+        self._inits: dict[int, tree.Followed] = {}
         self.sweep("it ended while the agent was away")
         allocation.sweep(Path(config.agent.run), self.sessions)
 
@@ -66,8 +67,13 @@ class NodeSessions:
         return self.sessions.get(session.job_id) is session and self._lives(session)
 
     def _lives(self, session: NodeSession) -> bool:
-        same_boot = session.boot in ("", self._boot)
-        return same_boot and tree.same_process(session.init, session.init_start)
+        if session.boot not in ("", self._boot):
+            return False
+        init = self._inits.get(session.job_id)
+        if init is None or (init.pid, init.start) != (session.init, session.init_start):
+            init = tree.Followed(session.init, session.init_start)
+            self._inits[session.job_id] = init
+        return init.lives()
 
     def sweep(self, why: str = "the job ended unseen") -> None:
         """Forget those whose end nobody saw: it came before their reclaim-init had attached to this
@@ -100,6 +106,7 @@ class NodeSessions:
                 return  # the next of the same job may be in its place, and in its directories
             del self.sessions[session.job_id]
             self._unsaved.discard(session.job_id)
+            self._inits.pop(session.job_id, None)
             self._records.forget(session)
             allocation.withdraw(Path(self._config.agent.run), session.job_id)
         log.info("session job=%s is over on this node: %s", session.job_id, why)
@@ -258,9 +265,10 @@ def _remove(folder: str) -> None:
     place = Path(folder)
     with suppress(OSError):
         _aside(place, f"{folder}{_GONE}{secrets.token_hex(8)}")
-    # And what an agent that died has left of it.
-    for gone in place.parent.glob(f"{place.name}{_GONE}*"):
-        shutil.rmtree(gone, ignore_errors=True)
+    with suppress(OSError):
+        # And what an agent that died has left of it.
+        for gone in place.parent.glob(f"{place.name}{_GONE}*"):
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _aside(folder: Path, name: str) -> None:

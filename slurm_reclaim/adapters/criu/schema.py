@@ -171,6 +171,38 @@ def message(name: str) -> Any:
     return _classes()[name]
 
 
+def plain(raw: bytes, name: str, field: str) -> bytes | int | None:
+    """The last value of one field of the message `name`, as it stands in `raw`, without protobuf:
+    a number, or the bytes of a message or a name; None where it has none. Raises ValueError."""
+    wanted, at, found = _MESSAGES[name][field][0], 0, None
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        value: bytes | int
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(raw, at)
+        elif kind in (1, 2, 5):
+            size, at = _varint(raw, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+            value, at = raw[at : at + size], at + size
+        else:
+            raise ValueError(f"a field of an unknown kind, {kind}")
+        if at > len(raw):
+            raise ValueError("the message ends inside a field")
+        if key >> 3 == wanted:
+            found = value
+    return found
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(raw):
+        value |= (raw[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if raw[at - 1] < 0x80:
+            return value, at
+    raise ValueError("the message ends inside a number")
+
+
 @cache
 def _classes() -> dict[str, Any]:
     # Late: an agent that watches and saves nothing does not carry protobuf.

@@ -394,8 +394,7 @@ class SessionTree:
         living = [p for p in members if p.state not in "ZX"]
         if len(living) < manifest.processes or all(p.inner != manifest.root_pid for p in members):
             return False
-        if session.unfinished:
-            return False
-        if rights.gained(members, manifest.rights, session.init, session.relay):
+        gained = rights.gained(members, manifest.rights, session.init, session.relay)
+        if session.unfinished or gained:
             return False
         return self._gpus.whole(manifest.needs, living)

@@ -2,9 +2,9 @@
 
 Every server of the session is asked, in a thread of its own for each look: it starts as root, to
 see the kernel's tables, takes the owner's rights before it touches anything of the owner's, and
-ends. Where there is no server and no process came or went, nothing is looked at. A thread that
-something holds up (a dead file server) is left behind, and no second one is started before it
-ends: the reading is unknown meanwhile.
+ends. Where there is no server and the session's processes are what they were, nothing is looked at.
+A thread that something holds up (a dead file server) is left behind, and no second one is started
+before it ends: the reading is unknown meanwhile.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
 from slurm_reclaim.adapters.jupyter.processes import Finder, Found
+from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
@@ -42,12 +43,10 @@ class JupyterMeter:
     # What it may speak of, also where it has nothing to say yet.
     signals = (Signal.JUPYTER.value,)
 
-    def __init__(
-        self, session: NodeSession, clock: Callable[[], float | None] = lambda: None
-    ) -> None:
-        """`clock`: see Finder."""
+    def __init__(self, session: NodeSession, census: Census | None = None) -> None:
+        """`census`: see Finder."""
         self._session = session
-        self._finder = Finder(session.init, clock)
+        self._finder = Finder(session.init, census)
         self._interview = Interview(session)
         self._last = 0.0
         self._thread: threading.Thread | None = None
@@ -59,15 +58,15 @@ class JupyterMeter:
     def read(self, seconds: float) -> Mapping[str, Reading]:
         """Empty where the session has neither a Jupyter server nor a kernel."""
         with self._lock:
-            look = self._look()
+            known = self._finder.unchanged(time.monotonic())
+            if known is not None and not known.servers and not known.kernels:
+                return {}
+            look = _Look(found=known) if known and not known.servers else self._look()
             reading = self._reading(look, time.time())
         return {} if reading is None else {Signal.JUPYTER.value: reading}
 
     def _look(self) -> _Look:
         look = _Look()
-        known = self._finder.unchanged(time.monotonic())
-        if known is not None and not known.servers:
-            return _Look(found=known)
         if self._thread is not None and self._thread.is_alive():
             look.problem = "Jupyter can't be looked at: the last look has not ended"
             return look

@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.census import Census
+from slurm_reclaim.adapters.proc.cgroup import contents
 from slurm_reclaim.adapters.proc.owner import read_bounded
 from slurm_reclaim.adapters.proc.tree import PROC, Process
 
-# A process that execs another program keeps its PID, so what is known is looked at again: every
-# minute those that began first, the batch script among them, and a share of the others.
-RESCAN = 60.0  # seconds
-FIRST = 8
-SHARES = 5
-# Where nothing has run since: a look may have failed for reasons of its own.
-STILL = 600.0  # seconds
+# A process that execs another program keeps its PID, so those that may have done so are looked at
+# again: seconds between two such looks.
+RESCAN = 60.0
+# Seconds after which all are: a look may have failed for reasons of its own.
+ALL = 1800.0
 MOST_WORDS = 8192  # bytes of a command line
 MOST_PROCESSES = 20_000
 MOST_DEPTH = 16  # from a kernel up to its server: wrappers, launchers
@@ -119,77 +119,65 @@ def is_kernel(words: Sequence[str]) -> bool:
     )
 
 
-@dataclass(slots=True)
 class Finder:
-    """Keeps what it knows of a session's processes, so that a look costs one listing of its /proc
-    while nothing comes or goes, and none while nothing of it has run. `init`: the agent's PID of
-    the session's reclaim-init; `clock` gives the CPU seconds of all that its processes and their
-    like ever used, None where nobody counts them."""
+    """Keeps what it knows of a session's processes, so that a look costs no more than what came,
+    went or may have become another program since. `init`: the agent's PID of the session's
+    reclaim-init; without a `census` each look is one at all of them."""
 
-    init: int
-    clock: Callable[[], float | None] = lambda: None
-    proc: Path = field(init=False)
-    _kinds: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
-    _looked: float = float("-inf")
-    _found: Found = field(default_factory=Found)
-    _listed: list[str] | None = None  # at the last look that has ended
-    _ran: float | None = None  # by the clock, and every process was looked at since
-    _seen: float | None = None  # by the clock, right before the last scan
-    _steady: int = 0  # scans since the clock was at that
-    _turn: int = 0
-    # new at the last look: perhaps a shell's child that had yet to start its program
-    _recent: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
+    def __init__(self, init: int, census: Census | None = None) -> None:
+        self._census = census
         # Root's own mount of the session's PID namespace: no user can put another in its place.
-        self.proc = PROC / str(self.init) / "root" / "proc"
+        self.proc = PROC / str(init) / "root" / "proc"
+        self._kinds: dict[int, tuple[str, ...] | None] = {}
+        self._found = Found()
+        # of the last look that has ended: the census's `changes` then, and when all were looked at
+        self._changes = -1
+        self._looked = -ALL
+        # monotonic seconds: when the next are due. Not those of all sessions at once.
+        self._next = -RESCAN
+        self._share = (init * 0.618034) % 1.0
+        self._stirred: set[int] = set()  # taken from the census, and not looked at yet
 
     def unchanged(self, now: float) -> Found | None:
-        """What the last look found, where that still holds: the same processes are there. None
-        where a look is due."""
-        ran = self.clock()
-        # Who starts, becomes another program or ends has run.
-        if ran is not None and ran == self._ran and now - self._looked < STILL:
-            return self._found
-        try:
-            listed = os.listdir(self.proc)
-        except OSError:
+        """What the last look found, where that still holds. None where a look is due."""
+        census = self._census
+        if census is None or census.changes != self._changes or now - self._looked >= ALL:
             return None
-        same = listed == self._listed and not self._recent
-        return self._found if same and now - self._looked < RESCAN else None
+        if (census.stirred or self._stirred) and now >= self._next:
+            return None
+        return self._found
 
     def look(self, now: float) -> Found:
         """`now`: monotonic seconds. OSError where the session is gone."""
-        ran = self.clock()
-        listed, self._listed = os.listdir(self.proc), None
-        numbers = (int(name) for name in listed if name.isdigit())
-        pids = set(itertools.islice(numbers, MOST_PROCESSES))
-        pids.discard(1)  # reclaim-init
-        due = now - self._looked >= RESCAN
-        if not due and not self._recent and pids == self._kinds.keys():
-            self._listed = listed
-            return self._found
+        every, changes = now - self._looked >= ALL, self._changes
+        if self._census is None:
+            every = True
+        else:
+            changes = self._census.changes
+            with suppress(KeyError):
+                while True:
+                    self._stirred.add(self._census.stirred.pop())
+        pids = set(self._kinds)
+        if every or changes != self._changes:
+            numbers = (int(name) for name in os.listdir(self.proc) if name.isdigit())
+            pids = set(itertools.islice(numbers, MOST_PROCESSES))
+            pids.discard(1)  # reclaim-init
         for pid in self._kinds.keys() - pids:
             del self._kinds[pid]
         new = pids - self._kinds.keys()
-        reading = new | self._recent & pids | (self._share(pids) if due else set())
+        reading = pids if every else new | pids & {_inner(pid) for pid in self._stirred}
         for pid in sorted(reading):
             words = self._words(pid)
             self._kinds[pid] = words if is_server(words) or is_kernel(words) else None
-        self._recent = new
         self._found = self._arranged({p: w for p, w in self._kinds.items() if w is not None})
-        self._listed = listed
-        if due:
-            self._looked = now
-            self._steady = self._steady + 1 if ran == self._seen else 1
-            self._seen = ran
-            if reading == pids or self._steady >= SHARES:
-                self._ran = ran
+        first = self._changes < 0
+        self._changes = changes
+        self._stirred.clear()
+        # Who is new has perhaps yet to start its program, as a shell's child.
+        self._next = now if new else now + RESCAN - (now + self._share * RESCAN) % RESCAN
+        if every:
+            self._looked = now - ALL * (self._share if first else 0.0)
         return self._found
-
-    def _share(self, pids: set[int]) -> set[int]:
-        self._turn = (self._turn + 1) % SHARES
-        return {*sorted(pids)[:FIRST], *(p for p in pids if p % SHARES == self._turn)}
 
     def _words(self, pid: int) -> tuple[str, ...]:
         try:
@@ -231,3 +219,12 @@ class Finder:
             chain.append(at.parent)
             at = tree.read(at.parent, self.proc)
         return tuple(chain)
+
+
+def _inner(pid: int) -> int:
+    """The number of one of the agent's processes in its own PID namespace; 0 where it is gone."""
+    try:
+        text = contents(f"{PROC}/{pid}/status")
+        return int(text.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()[-1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -69,15 +69,15 @@ class CpuMeter(_Meter):
         self._rates = Rates("stat", cpu_seconds)
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
+        ran = self._census.ran()
         try:
             members = self._census.members()
         except Unavailable as error:
             return {Signal.CPU.value: Reading(None, what=error.message)}
         ides = " and ".join(self._census.ides)
         what = f"{ides} connected is not use" if ides else ""
-        clock = self._census.clock
-        if clock.counts:
-            value = self._grown.rate(clock.seconds(), seconds)
+        if self._census.clock.counts:
+            value = self._grown.rate(ran, seconds)
         else:
             value = self._rates.total(members, self._census.listed, time.monotonic())
         if value is None:
@@ -97,7 +97,8 @@ class IoMeter(_Meter):
     def __init__(self, census: Census) -> None:
         super().__init__(census)
         self._grown = _Grown()
-        self._rates = Rates("io", io_bytes, spared=_SCAN)
+        # Who becomes another program has read it: its I/O tells whom to look at anew.
+        self._rates = Rates("io", io_bytes, spared=_SCAN, stirred=census.stirred)
 
     def read(self, seconds: float) -> Mapping[str, Reading]:
         try:
@@ -144,7 +145,7 @@ class TerminalMeter(_Meter):
 
     def __init__(self, census: Census, init: int, clock: Callable[[], float] = time.time) -> None:
         super().__init__(census)
-        self._init = init
+        self._folder = terminals.Folder(init)
         self._clock = clock
         self._known: dict[str, float] = {}
 
@@ -167,7 +168,7 @@ class TerminalMeter(_Meter):
 
     def _found(self) -> dict[str, float]:
         """Raises Unavailable, OSError."""
-        others = (m for m in self._census.members().values() if not m.inside)
-        found = terminals.of_devices(member.tty for member in others if member.tty)
-        found.update(terminals.of_session(self._init))
+        self._census.members()
+        found = terminals.of_devices(self._census.logins)
+        found.update(self._folder.atimes())
         return found

@@ -44,23 +44,33 @@ class _Files:
 
 
 class _Counter:
-    __slots__ = ("at", "fd", "gone", "member", "new", "owed", "rate", "value")
+    """`text`: the file as it was read last."""
+
+    __slots__ = ("at", "fd", "gone", "member", "new", "owed", "rate", "text", "value")
 
     def __init__(self, member: Member, new: bool) -> None:
         self.member, self.new = member, new
         self.value = self.at = self.rate = self.owed = 0.0
+        self.text = b""
         self.gone = False
         self.fd = -1
 
     def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+            self.fd = -1
             _Files.kept -= 1
 
-    def text(self, name: str) -> bytes:
+    def read(self, name: str) -> bytes:
         """The process's file of that name. Raises OSError."""
         if self.fd >= 0:
-            return os.pread(self.fd, 4096, 0)
+            try:
+                return os.pread(self.fd, 4096, 0)
+            except OSError:
+                self.close()  # of one that has ended; the number may be another's now
         fd = os.open(f"{PROC}/{self.member.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         if _Files.kept < _Files.most:
             self.fd = fd
@@ -74,10 +84,19 @@ class _Counter:
 
 class Rates:
     """Of the counter that `parse` finds in each process's /proc/PID/`name`. Of one that scans,
-    `spared` a second for each of the processes is not counted."""
+    `spared` a second for each of the processes is not counted. `stirred` gets the processes whose
+    file was another one than before, or could not be read."""
 
-    def __init__(self, name: str, parse: Callable[[bytes], float], *, spared: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[bytes], float],
+        *,
+        spared: float = 0.0,
+        stirred: set[int] | None = None,
+    ) -> None:
         self._name, self._parse, self._spared = name, parse, spared
+        self._stirred = set[int]() if stirred is None else stirred
         self._scanning: list[_Counter] = []
         self._counters: dict[int, _Counter] = {}
         self._turn: deque[_Counter] = deque()
@@ -108,10 +127,15 @@ class Rates:
             if counter is None:
                 break
             try:
-                burst += self._count(counter, now)
+                text = counter.read(self._name)
+                if text and text == counter.text:
+                    counter.at, counter.owed, counter.rate = now, 0.0, 0.0
+                else:
+                    burst += self._count(counter, text, now)
                 good += 1
             except (OSError, ValueError, IndexError):
                 counter.rate = 0.0
+                self._stirred.add(counter.member.pid)
             self._turn.append(counter)
         if not good:
             return None
@@ -139,9 +163,12 @@ class Rates:
                 return counter
         return None
 
-    def _count(self, counter: _Counter, now: float) -> float:
-        """Bring one up to date; what a process did that was not there before, all at once."""
-        value = self._parse(counter.text(self._name))
+    def _count(self, counter: _Counter, text: bytes, now: float) -> float:
+        """Bring one up to date of which the file says something new; what a process did that was
+        not there before, all at once."""
+        counter.text = text
+        self._stirred.add(counter.member.pid)
+        value = self._parse(text)
         grown, since = value - counter.value, now - counter.at
         first, counter.value, counter.at = not counter.at, value, now
         owed, counter.owed = counter.owed, 0.0

@@ -7,6 +7,7 @@ the mtime only.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -14,27 +15,50 @@ import termios
 from collections.abc import Iterable
 from contextlib import suppress
 
-from slurm_reclaim.adapters.proc.tree import PROC, descriptors, kernel_text
+from slurm_reclaim.adapters.proc.tree import (
+    PROC,
+    Followed,
+    descriptors,
+    kernel_text,
+    start_time,
+)
 
 GRAIN = 8  # seconds
 _UNIX98 = range(136, 144)  # major device numbers of /dev/pts/N
 _MOST = 4096  # terminals of one session
 
 
-def of_session(init: int) -> dict[str, float]:
-    """The atimes of the session's terminals, Unix seconds, by name. Raises OSError where the
-    session's /dev/pts can't be seen."""
-    found: dict[str, float] = {}
-    # The way there is walked once: it costs more than what is done there.
-    folder = os.open(f"{PROC}/{init}/root/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        names = [name for name in os.listdir(folder) if name.isdigit()]
+class Folder:
+    """The private /dev/pts of the session of this reclaim-init. It is kept open, for the way there
+    costs more than what is done there."""
+
+    def __init__(self, init: int) -> None:
+        self._init = Followed(init, start_time(init))
+        self._fd = -1
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def atimes(self) -> dict[str, float]:
+        """Of its terminals, Unix seconds, by name. Raises OSError where it can't be seen."""
+        if not self._init.lives():
+            # what is kept open outlives the session
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if self._fd < 0:
+            path = f"{PROC}/{self._init.pid}/root/dev/pts"
+            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        found: dict[str, float] = {}
+        names = [name for name in os.listdir(self._fd) if name.isdigit()]
         for name in names[:_MOST]:
             with suppress(OSError):
-                found[f"pts/{name}"] = os.stat(name, dir_fd=folder).st_atime
-    finally:
-        os.close(folder)
-    return found
+                found[f"pts/{name}"] = os.stat(name, dir_fd=self._fd).st_atime
+        return found
+
+
+def of_session(init: int) -> dict[str, float]:
+    """`Folder.atimes`, asked once."""
+    return Folder(init).atimes()
 
 
 def of_devices(devices: Iterable[int]) -> dict[str, float]:

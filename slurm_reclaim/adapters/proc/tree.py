@@ -122,6 +122,37 @@ def same_process(pid: int, start: int) -> bool:
     return pid > 0 and start > 0 and start_time(pid) == start
 
 
+class Followed:
+    """A process of which is asked often whether it is still there. A file of its is kept open: that
+    stays this process's, whoever gets the number after it."""
+
+    def __init__(self, pid: int, start: int) -> None:
+        self.pid, self.start = pid, start
+        self._fd = -1
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def lives(self) -> bool:
+        """As `same_process` has it: one that nobody has waited for is still there."""
+        if self._fd >= 0:
+            try:
+                os.pread(self._fd, 1, 0)
+                return True
+            except ProcessLookupError:
+                return False
+        if not same_process(self.pid, self.start):
+            return False
+        with suppress(OSError):
+            fd = os.open(f"{PROC}/{self.pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+            if same_process(self.pid, self.start):
+                self._fd = fd
+            else:
+                os.close(fd)
+        return True
+
+
 def adjust_oom_score(pid: int, score: int) -> None:
     """Whether the kernel, short of memory, takes this process sooner or later than others: 1000 is
     first, -1000 never."""

@@ -15,7 +15,7 @@ import msgspec
 import zstandard
 from xxhash import xxh3_128_digest
 
-from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS
+from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS, Blocks
 from slurm_reclaim.adapters.store.packs import HASH, PackReader, PackWriter
 from slurm_reclaim.errors import IntegrityError
 
@@ -275,9 +275,9 @@ def _within_frames(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
             first, count = first + here, count - here
 
 
-def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
+def assemble(batch: Batch, packs: Sequence[PackReader]) -> Blocks:
     """The bytes of a batch, checked. Raises IntegrityError."""
-    pieces = []
+    pieces: list[Blocks] = []
     for pack, frame, slot, count in batch.runs:
         if pack < 0:
             pieces.append(bytes(count * BLOCK))
@@ -293,6 +293,6 @@ def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
     return whole if len(whole) == batch.size else whole[: batch.size]
 
 
-def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[bytes]:
+def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[Blocks]:
     """The bytes of a stream, checked, about a frame at a time. Raises IntegrityError."""
     return (assemble(batch, packs) for batch in batches(stream))

@@ -26,6 +26,7 @@ from slurm_reclaim.adapters.store.frames import (
     BLOCK,
     DIGEST,
     FRAME_BLOCKS,
+    Blocks,
     Cipher,
     FrameCodec,
     digest,
@@ -134,7 +135,7 @@ class PackReader:
         self.name = part.path
         self._codec = codec
         self._lock = threading.Lock()
-        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cache: OrderedDict[int, Blocks] = OrderedDict()
         # Not followed, not waited for: whatever lies there must be the plain file we wrote.
         self._fd = open_private(path, what=part.path)
         try:
@@ -185,7 +186,7 @@ class PackReader:
     def frames(self) -> int:
         return len(self._offsets)
 
-    def hashes(self) -> bytes:
+    def hashes(self) -> Blocks:
         """16 bytes for each of 256 blocks a frame, by frame number."""
         at, length, named = self._table.hashes
         stored = self._read(at, length)
@@ -193,7 +194,7 @@ class PackReader:
             raise IntegrityError(f"the hashes of {self.name} are not what was written")
         return self._codec.decode(stored, self.frames, self.frames * FRAME_BLOCKS * HASH)
 
-    def frame(self, number: int, *, keep: bool = True) -> bytes:
+    def frame(self, number: int, *, keep: bool = True) -> Blocks:
         """The blocks of a frame, checked. With `keep` the last few are remembered."""
         with self._lock:
             if number in self._cache:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.proc.census import Census, Processes
+from slurm_reclaim.adapters.proc.meters import IoMeter
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import Reading
@@ -46,7 +48,10 @@ class Session:
             ]
         )
         self.init = self._child(self._first.pid)
-        self.meter = JupyterMeter(self.record())
+        # whose list is made anew at every look: the tests do not wait for half a minute
+        self.census = Census(self.init, 0, UID, Processes(), old=0.0)
+        self.io = IoMeter(self.census)
+        self.meter = JupyterMeter(self.record(), self.census)
         self._started: list[subprocess.Popen[bytes]] = []
 
     def _child(self, parent: int) -> int:
@@ -111,6 +116,7 @@ class Session:
         return [line for line in lines if line.startswith(word)]
 
     def read(self) -> Reading | None:
+        self.io.read(10.0)  # as the agent does, which tells who may have become another program
         return self.meter.read(10.0).get("jupyter")
 
     def close(self) -> None:

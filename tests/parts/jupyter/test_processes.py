@@ -83,7 +83,7 @@ def test_kernels_without_a_server_are_named_and_do_not_vote(session: Session) ->
     while (reading := session.read()) is None or reading.what.count(ALONE) != 2:
         assert time.monotonic() < deadline, reading
         time.sleep(0.1)
-        session.meter = JupyterMeter(session.record())  # which knows nothing yet
+        session.meter = JupyterMeter(session.record(), session.census)  # which knows nothing yet
     assert (reading.value, reading.last) == (0.0, 0.0)
 
 
@@ -96,65 +96,83 @@ def test_a_process_that_execs_is_seen_in_time(
     script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
     session.run("sh", str(script))
     time.sleep(0.5)
+    monkeypatch.setattr(processes, "RESCAN", 0.001)
     assert [session.read(), session.read()] == [None, None]
     go.write_text("x\n")
     time.sleep(0.5)
-    monkeypatch.setattr(processes, "RESCAN", 0.0)
     reading = session.read()
     assert reading is not None
     assert ALONE in reading.what
 
 
-def test_of_many_processes_each_that_execs_is_seen_within_five_scans(
+def test_of_many_processes_each_that_execs_is_seen(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Their I/O tells who may have become another program, and is read of some at a time."""
     go = session.home / "go"
     script = session.home / "script"
     kernel = shlex.join(sleeper("/tmp/kernel-1.json"))
     subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
-    script.write_text(
-        f"for i in 1 2 3 4 5 6 7 8 9 10; do (read x < {go}; exec {kernel}) & done; wait\n"
-    )
+    script.write_text(f"for i in $(seq 30); do (read x < {go}; exec {kernel}) & done; wait\n")
     session.run("sh", str(script))
-    ran: list[float | None] = [1.0]
-    finder = processes.Finder(session.init, lambda: ran[0])
-    monkeypatch.setattr(processes, "FIRST", 0)
     time.sleep(1)
-    finder.look(0.0), finder.look(1.0)
-    go.write_text("x\n" * 10)
+    monkeypatch.setattr(processes, "RESCAN", 0.001)
+    for _ in range(10):  # until each was read, and its command line was looked at
+        assert session.read() is None
+    go.write_text("x\n" * 30)
     time.sleep(1)
-    ran[0] = 2.0
-    later = [1.0 + (n + 1) * processes.RESCAN for n in range(processes.SHARES)]
-    found = []
-    for now in later:
-        assert finder.unchanged(now) is None
-        found.append(len(finder.look(now).kernels))
-    assert found[0] < 10
-    assert found[-1] == 10
-    assert finder.unchanged(later[-1] + processes.RESCAN) is not None
+    reading, before = session.read(), 0
+    for _ in range(10):
+        reading = session.read()
+        assert reading is not None
+        before = max(before, len(session.meter._finder._found.kernels))
+    assert before == 30
 
 
-def test_while_nothing_has_run_nothing_is_looked_for(session: Session) -> None:
-    ran: list[float | None] = [1.0]
-    finder = processes.Finder(session.init, lambda: ran[0])
-    nothing = finder.look(0.0)
-    finder.look(1.0)
-    session.run("sh", "-c", "echo started; exec sleep 1000")
-    until = time.monotonic() + 20
-    while not session.said("started"):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    assert finder.unchanged(processes.STILL - 1) == nothing
-    assert finder.unchanged(processes.STILL) is None
-    for clock in (1.5, None):
-        ran[0] = clock
-        assert finder.unchanged(2.0) is None
-    # Only of the command lines of all processes is it known that none has become another.
-    ran[0] = 2.0
-    finder.look(3.0)
-    assert finder.unchanged(4.0) is None
-    finder.look(4.0 + processes.RESCAN)
-    assert finder.unchanged(5.0 + 2 * processes.RESCAN) is not None
+def test_who_has_read_is_looked_at_once_a_minute(session: Session) -> None:
+    session.run(*sleeper("train.py"))
+    finder = processes.Finder(session.init, session.census)
+    finder._share = 0.5  # otherwise by the number of its init
+    time.sleep(0.5)
+    session.io.read(10.0)
+    nothing = finder.look(1000.0)
+    assert finder.unchanged(1000.0) == nothing
+    # Each session has its own time in the minute.
+    finder.look(1001.0)
+    session.census.stirred.add(session.census.inside[0])
+    due = next(s for s in range(1001, 1063) if finder.unchanged(float(s)) is None)
+    finder.look(float(due))
+    assert finder.unchanged(due + 100.0) == nothing
+    session.census.stirred.add(session.census.inside[0])
+    assert finder.unchanged(due + 58.0) == nothing
+    assert finder.unchanged(due + 61.0) is None
+    # And all of them now and then, whoever has read.
+    session.census.stirred.clear()
+    assert finder.unchanged(due + 61.0) == nothing
+    assert finder.unchanged(1000.0 + processes.ALL) is None
+
+
+def test_what_a_look_that_failed_was_to_see_is_seen_by_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = session.home / "go"
+    subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
+    script = session.home / "script"
+    script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
+    session.run("sh", str(script))
+    time.sleep(0.5)
+    monkeypatch.setattr(processes, "RESCAN", 0.001)
+    assert [session.read(), session.read()] == [None, None]
+    go.write_text("x\n")
+    time.sleep(0.5)
+    with monkeypatch.context() as failing:
+        failing.setattr(processes.Finder, "_words", lambda *_: (_ for _ in ()).throw(OSError(5)))
+        reading = session.read()
+        assert reading is not None
+        assert reading.value is None
+    reading = session.read()
+    assert reading is not None
+    assert ALONE in reading.what
 
 
 def test_a_process_that_execs_soon_is_seen_with_the_next_look(session: Session) -> None:
@@ -214,9 +232,9 @@ def test_without_a_server_no_thread_is_started(
     looks.clear()
     assert [session.read() for _ in range(5)] == [None] * 5
     assert looks == []
-    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    monkeypatch.setattr(processes, "ALL", 0.0)
     assert session.read() is None
-    assert looks == ["jupyter"]  # perhaps one of them has become another program
+    assert looks == ["jupyter"]  # a look may have failed for reasons of its own
 
 
 def test_a_server_that_comes_and_goes_is_noticed(session: Session, looks: list[str]) -> None:

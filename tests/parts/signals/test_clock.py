@@ -1,14 +1,16 @@
-"""Jupyter among a job's processes: looked for when something of the job has run, by its cgroup."""
+"""Jupyter among a job's processes: looked for when they have changed, as the census tells."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 
 import pytest
 
 from slurm_reclaim.adapters.jupyter import processes
 from slurm_reclaim.adapters.jupyter.meter import JupyterMeter
+from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_meters
 from slurm_reclaim.model.node_session import NodeSession
@@ -18,7 +20,8 @@ KERNEL = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1000
 
 
 @pytest.fixture
-def record(session):
+def record(session, monkeypatch):
+    monkeypatch.setattr(node_meters, "Census", partial(Census, old=0.0))
     one = session()
     made = NodeSession(1, 0, 0, 0, "fresh", Living.RUNNING, init=one.init, relay=one.relay)
     if not node_meters.census(made).clock.counts:
@@ -28,14 +31,20 @@ def record(session):
 
 def test_what_starts_is_seen_and_who_sleeps_costs_nothing(record, monkeypatch):
     one, known = record
-    (meter,) = [m for m in node_meters.meters(known, Config()) if isinstance(m, JupyterMeter)]
-    assert [meter.read(1.0), meter.read(1.0)] == [{}, {}]
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    every = node_meters.meters(known, Config())
+    (meter,) = [m for m in every if isinstance(m, JupyterMeter)]
+
+    def read():
+        return [m.read(1.0) for m in every][every.index(meter)]
+
+    assert [read(), read()] == [{}, {}]
     listed = []
     listdir = os.listdir
     monkeypatch.setattr(processes.os, "listdir", lambda at: listed.append(at) or listdir(at))
     assert meter.read(1.0) == {}
     assert listed == []
     one.run(f"it = subprocess.Popen({KERNEL!r}, stdout=subprocess.PIPE); it.stdout.readline()")
-    (reading,) = meter.read(1.0).values()
+    (reading,) = read().values()
     assert "without a server: python" in reading.what
     assert listed != []

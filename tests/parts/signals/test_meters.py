@@ -15,15 +15,9 @@ from slurm_reclaim.errors import Unavailable
 BURN = "end = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
 
 
-class AlwaysNew(Processes):
-    """Listed anew at every look: the tests do not wait for half a minute."""
-
-    def of(self, key, within):
-        return super().of(key, 0.0)
-
-
 def census_of(one):
-    return Census(one.init, one.relay, one.uid, AlwaysNew())
+    """Listed anew at every look: the tests do not wait for half a minute."""
+    return Census(one.init, one.relay, one.uid, Processes(), old=0.0)
 
 
 class Clocked:
@@ -146,6 +140,16 @@ def test_io_of_files_counts_and_each_byte_once(session, tmp_path):
     time.sleep(0.3)
     began = meter.at
     assert meter.read().value * (meter.at - began) < 5_000_000
+
+
+def test_who_is_still_again_counts_no_longer(session):
+    one = session()
+    meter = Clocked(IoMeter(census_of(one)))
+    one.run("open('/dev/null', 'wb').write(bytes(10_000_000))")
+    time.sleep(0.3)
+    assert meter.read().value > 1_000_000
+    time.sleep(0.3)
+    assert meter.read().value == 0.0
 
 
 def test_the_second_look_tells_with_an_old_list_too(session):

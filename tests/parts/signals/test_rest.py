@@ -11,6 +11,7 @@ from slurm_reclaim.adapters.proc import census as of_session
 from slurm_reclaim.adapters.proc import meters
 from slurm_reclaim.adapters.proc.census import Census, Processes
 from slurm_reclaim.adapters.proc.connections import Connections
+from slurm_reclaim.adapters.proc.job_list import JobList
 from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter, NetworkMeter, TerminalMeter
 
 OPENED = "end, other = pty.openpty()"
@@ -23,22 +24,20 @@ it.stdout.readline()
 """
 
 
-class Counted(Processes):
-    """How often /proc was listed, which is done anew for whoever asks."""
-
-    looks = 0
-
-    def of(self, key, within):
-        self.looks += 1
-        return super().of(key, 0.0)
+@pytest.fixture
+def lists(monkeypatch):
+    """How often the job's processes were listed, which is done anew for whoever asks."""
+    made, real = [], JobList.pids
+    monkeypatch.setattr(JobList, "pids", lambda jobs: made.append(1) or real(jobs))
+    return made
 
 
 class Watched:
     """A session and its meters; read as the agent does, each after the other."""
 
-    def __init__(self, one):
-        self.one, self.processes = one, Counted()
-        self.census = Census(one.init, one.relay, one.uid, self.processes)
+    def __init__(self, one, lists):
+        self.one, self.lists = one, lists
+        self.census = Census(one.init, one.relay, one.uid, Processes(), old=0.0)
         if not self.census.clock.counts:
             pytest.skip("no cgroup counts CPU time")
         self.meters = [
@@ -63,22 +62,22 @@ class Watched:
         """Until nobody looks any more."""
         deadline = time.monotonic() + 30
         seen = -1
-        while seen != self.processes.looks:
+        while seen != len(self.lists):
             assert time.monotonic() < deadline, "the meters never rest"
-            seen = self.processes.looks
+            seen = len(self.lists)
             self.read()
             time.sleep(0.5)
             self.read()
 
 
 @pytest.fixture
-def watched(session, monkeypatch):
+def watched(session, lists, monkeypatch):
     monkeypatch.setattr(meters, "_SETTLED", 0.3)
     monkeypatch.setattr(of_session, "FRESH", 0.2)
     monkeypatch.setattr(of_session, "_AT_ONCE", 0.01)
     one = session()
     one.run(OPENED)
-    found = Watched(one)
+    found = Watched(one, lists)
     found.rest()
     return found
 
@@ -86,10 +85,11 @@ def watched(session, monkeypatch):
 def test_nobody_looks_at_who_does_not_run(watched, monkeypatch):
     opened, real = [], os.open
     monkeypatch.setattr(os, "open", lambda at, *a, **k: opened.append(at) or real(at, *a, **k))
-    before = watched.processes.looks
+    before = len(watched.lists)
+    assert before
     for _ in range(3):
         assert watched.read() == {"cpu": 0.0, "io": 0.0, "network": 0.0, "terminal": 0.0}
-    assert (watched.processes.looks, opened) == (before, [])
+    assert (len(watched.lists), opened) == (before, [])
 
 
 def test_a_process_that_writes_is_seen_at_once(watched):

@@ -150,3 +150,22 @@ def test_a_sleep_goes_on_for_what_is_left(tmp_path):
 def test_other_calls_are_left_alone(tmp_path, entry):
     changed, regs = after_resuming(tmp_path, entry)
     assert (changed, regs.ip) == (0, 0x1002)
+
+
+def test_a_field_is_found_without_protobuf():
+    inner = schema.message("CpuX86")(xsave_size_max=2696)
+    raw = schema.message("CpuInfo")(x86_entry=[inner]).SerializeToString()
+    entry = schema.plain(raw, "CpuInfo", "x86_entry")
+    assert entry == inner.SerializeToString()
+    # fields that nobody has declared, of every kind, before and after it
+    others = bytes.fromhex("0801 11 0102030405060708 1d 01020304 2203 616263".replace(" ", ""))
+    assert schema.plain(others + entry + others, "CpuX86", "xsave_size_max") == 2696
+    assert schema.plain(others, "CpuX86", "xsave_size_max") is None
+    file = schema.message("RegFile")(id=7, name=b"/a", pos=2**40).SerializeToString()
+    assert [schema.plain(file, "RegFile", f) for f in ("name", "pos")] == [b"/a", 2**40]
+
+
+@pytest.mark.parametrize("raw", ["50", "5080", "0a05 61", "0b"])
+def test_what_is_no_message_is_an_error(raw):
+    with pytest.raises(ValueError, match=r"field|number"):
+        schema.plain(bytes.fromhex(raw.replace(" ", "")), "CpuX86", "xsave_size_max")

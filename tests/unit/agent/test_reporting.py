@@ -77,6 +77,8 @@ async def test_an_agent_whose_report_is_long_in_coming_is_not_sick(
     agent = Agent(lambda: config, sessions, orders, controller, finder, alive)
     running = asyncio.create_task(agent.run())
     await asyncio.sleep(0.6)
-    running.cancel()
     hangs.set()
+    running.cancel()
+    await asyncio.wait({running})
+    await asyncio.to_thread(agent._aside.shutdown)
     assert len(said) >= 3
