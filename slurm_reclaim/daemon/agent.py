@@ -11,14 +11,15 @@ from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.proc import tree
+from slurm_reclaim.adapters.systemd import watchdog_seconds
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.daemon.node_starts import managed_by
 from slurm_reclaim.daemon.node_uploads import NodeUploads
+from slurm_reclaim.daemon.start_terms import managed_by
 from slurm_reclaim.errors import BadRequest, ReclaimError, Unavailable
 from slurm_reclaim.model.order import Living, Order, Report, ReportReply
 from slurm_reclaim.model.upload import Upload
@@ -30,6 +31,7 @@ BUSY_INTERVAL = 1.0
 RETRY = 3.0
 MIN_PAUSE = 0.5
 MOST_EVENTS = 500
+UNWATCHED = 60.0  # seconds
 
 
 class Agent:
@@ -60,12 +62,20 @@ class Agent:
         self._aside = ThreadPoolExecutor(1, "reports")
 
     async def run(self) -> None:
-        work = [self._sampling(), self._reporting(), self._ordering()]
+        work = [self._living(), self._sampling(), self._reporting(), self._ordering()]
         if self._preflights is not None:
             work.append(self._preflights.run())
         if self._uploads is not None:
             work.append(self._uploads.run())
         await asyncio.gather(*work)
+
+    async def _living(self) -> None:
+        """For systemd: the loop turns. A store whose server is away, and with it the report, makes
+        no sick agent of this one: the next would wait just so, and dumps at work would have been
+        given up."""
+        while True:
+            self._alive()
+            await asyncio.sleep(watchdog_seconds() or UNWATCHED)
 
     # -- samples ------------------------------------------------------------------------------
 
@@ -90,7 +100,6 @@ class Agent:
 
     async def _reporting(self) -> None:
         while True:
-            self._alive()
             try:
                 self._take_notes()
                 self._sessions.changed.clear()

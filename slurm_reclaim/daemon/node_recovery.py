@@ -9,7 +9,7 @@ import time
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.errors import ReclaimError
+from slurm_reclaim.errors import ReclaimError, Unavailable
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
@@ -45,17 +45,23 @@ def _wait_for_worker(session: NodeSession, config: Config) -> None:
 
 
 def _after_restore(session: NodeSession, sessions: NodeSessions, store: NodeStore) -> str:
-    """A restore that nobody watched to its end is undone: the image is untouched, and a tree of
-    which we don't know whether it is whole must not go on."""
+    """A restore that nobody watched to its end is undone: the image is untouched, and a tree that
+    is not whole must not go on. Raises Unavailable where that can't be told yet, for its owner may
+    be at work in it again, and IntegrityError where the image is not to be believed: then the tree
+    is all there is (S1)."""
     link, tree_of = sessions.link(session), sessions.tree(session)
+    begun = any(process.state not in "ZX" for process in tree.members(session.init))
+    id = parse_session_id(session.session)
+    manifest = store.read(id, session.checkpoint) if begun else None
     try:
-        manifest = store.read(parse_session_id(session.session), session.checkpoint)
-        if tree_of.whole(manifest):
+        if manifest is not None and tree_of.whole(manifest):
             link.adopt_root(manifest.root_pid)
             session.root, session.held, session.restored = manifest.root_pid, False, True
             session.living, session.reason = Living.RUNNING, ""
             sessions.save(session)
             return "the agent was restarted during the restore, which had succeeded"
+    except Unavailable:
+        raise
     except ReclaimError:
         pass
     tree_of.kill()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 
 NEVER_TAKEN = -1000  # oom_score_adj
 MOST_EVENTS = 20_000  # that wait for the controller
+_GONE = ".gone-"
 
 
 class NodeSessions:
@@ -47,6 +50,7 @@ class NodeSessions:
         self._lock = threading.Lock()
         self._links: dict[int, InitLink] = {}
         self.busy: set[int] = set()
+        self._unsaved: set[int] = set()
         self.changed = asyncio.Event()
         self.events: list[Event] = []
         self.sessions = {s.job_id: s for s in records.load()}
@@ -73,10 +77,12 @@ class NodeSessions:
 
     def sweep(self, why: str = "the job ended unseen") -> None:
         """Forget those whose end nobody saw: it came before their reclaim-init had attached to this
-        agent, or took longer than `left` waits."""
+        agent, or took longer than `left` waits. And write down what could not be before."""
         for session in list(self.sessions.values()):
             if session.job_id not in self.busy and not self._lives(session):
                 self.forget(session, why)
+            elif session.job_id in self._unsaved:
+                save_if_possible(session, self.save)
 
     def put(self, session: NodeSession, link: InitLink) -> None:
         before = self.sessions.get(session.job_id)
@@ -90,13 +96,16 @@ class NodeSessions:
     def save(self, session: NodeSession) -> None:
         with self._lock:
             if self.sessions.get(session.job_id) is session:
+                self._unsaved.add(session.job_id)
                 self._records.save(session)
+                self._unsaved.discard(session.job_id)
 
     def forget(self, session: NodeSession, why: str) -> None:
         with self._lock:
             if self.sessions.get(session.job_id) is not session:
                 return  # the next of the same job may be in its place, and in its directories
             del self.sessions[session.job_id]
+            self._unsaved.discard(session.job_id)
             self._inits.pop(session.job_id, None)
             self._records.forget(session)
             allocation.withdraw(Path(self._config.agent.run), session.job_id)
@@ -251,12 +260,28 @@ def _size(session: NodeSession, measured: bool) -> tuple[int, int]:
 
 def _remove(folder: str) -> None:
     """What a requeued session had in its /tmp is in its checkpoint. Renamed first, because the
-    job may start here again before all is deleted."""
-    gone = f"{folder}.gone"
-    shutil.rmtree(gone, ignore_errors=True)
+    job may start here again before all is deleted; to a name that nobody can have taken before, in
+    a directory where others may write, too."""
+    place = Path(folder)
     with suppress(OSError):
-        os.rename(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        _aside(place, f"{folder}{_GONE}{secrets.token_hex(8)}")
+    with suppress(OSError):
+        # And what an agent that died has left of it.
+        for gone in place.parent.glob(f"{place.name}{_GONE}*"):
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _aside(folder: Path, name: str) -> None:
+    """Unless a reclaim-init holds it that has not attached yet (spank/session/tmp.c): the job may
+    have started again here before the agent did."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(folder, name)
+    except BlockingIOError:
+        log.info("%s is in use again, and stays", folder)
+    finally:
+        os.close(fd)
 
 
 class SessionLink:

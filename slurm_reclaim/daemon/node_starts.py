@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pwd
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
@@ -18,10 +18,10 @@ from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink
-from slurm_reclaim.config import adopt
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.aside import in_thread
 from slurm_reclaim.daemon.node_sessions import NodeSessions
+from slurm_reclaim.daemon.start_terms import block_io_uring, fresh_last_pid, managed_by
 from slurm_reclaim.errors import (
     BadRequest,
     IntegrityError,
@@ -40,44 +40,10 @@ from slurm_reclaim.stages.node_record import save_if_possible
 
 log = logging.getLogger(__name__)
 
-# What the kernel keeps for itself when PIDs wrap around (RESERVED_PIDS), so none lies below it.
-_RESERVED_PIDS = 299
 START_PATIENCE = 2.0
 MOST_TOLD = 100
 RECOVERY_PAUSE = 10.0  # seconds
-_IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
-
-
-def fresh_last_pid(job_id: int) -> int:
-    """Where the PIDs of a fresh session begin. Not the same for every job: a shared home is full of
-    files named by PID (jpserver-300.json), and two sessions must not have the same names. Below
-    32768, the least pid_max there is."""
-    return _RESERVED_PIDS + 32 * (job_id % 900)
-
-
-def block_io_uring(setting: str) -> bool:
-    """Whether sessions get the filter: by the setting, and for "auto" by what the kernel allows."""
-    if setting != "auto":
-        return setting == "always"
-    try:
-        return _IO_URING.read_text().strip() != "2"
-    except OSError:
-        return True
-
-
-def managed_by(config: Config, message: dict[str, str]) -> tuple[bool, str]:
-    """Whether the job that the plugin tells of is managed, and why."""
-    facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
-    # slurmstepd does not know the name yet at this point (Slurm 24.11)
-    facts.setdefault("SLURM_JOB_USER", _user(lines.number(message, "uid", -1)))
-    return adopt.decide(config.adopt, facts, message.get("option", ""))
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+Images = dict[str, list[int]]  # session id as text -> restart counts of its committed checkpoints
 
 
 class NodeStarts:
@@ -123,16 +89,13 @@ class NodeStarts:
             del self._told[oldest]
 
     async def _decide(self, job_id: int, uid: int, message: dict[str, str]) -> dict[str, str]:
-        images, trouble = [], ""
-        try:
-            images = await asyncio.to_thread(self._store.of_job, job_id, uid)
-        except (StoreUnavailable, IntegrityError) as error:
-            trouble = error.message
-        answer = await self._ask(job_id, uid, images, timeout=START_PATIENCE)
+        images, trouble = await self._images(job_id, uid)
+        answer = await self._ask(job_id, uid, images, START_PATIENCE, trouble)
         mode = StartMode.WAIT if answer is None else answer.mode
         reason = "the job may have an image" if answer is None else answer.reason
         if mode is StartMode.RESTORE or (images and mode is StartMode.WAIT):
-            return self._answer("restore", reason, job_id, images)
+            # It reads manifests, which may be far away, or wait for one who fetches them.
+            return await asyncio.to_thread(self._answer, "restore", reason, job_id, images)
         if trouble and mode is StartMode.WAIT:
             raise StoreUnavailable(f"{trouble}; {reason}")
         managed, reason = managed_by(self._config(), message)
@@ -143,18 +106,29 @@ class NodeStarts:
         if program := missing_program():
             # Half of them would make a session that can't be saved later.
             raise OperationFailed(f"{program} is missing or can't be run")
-        return self._answer("fresh", reason, job_id, [])
+        return self._answer("fresh", reason, job_id, {})
 
-    def _answer(self, mode: str, reason: str, job_id: int, images: list[str]) -> dict[str, str]:
+    async def _images(self, job_id: int, uid: int) -> tuple[Images, str]:
+        """The job's sessions and their committed checkpoints, or why that can't be told."""
+
+        def look() -> Images:
+            names = self._store.of_job(job_id, uid)
+            return {name: self._store.committed(parse_session_id(name)) for name in names}
+
+        try:
+            return await asyncio.to_thread(look), ""
+        except (StoreUnavailable, IntegrityError) as error:
+            return {}, error.message
+
+    def _answer(self, mode: str, reason: str, job_id: int, images: Images) -> dict[str, str]:
         settings = self._config().session
         last_pid = fresh_last_pid(job_id)
-        for name in images:
-            id = parse_session_id(name)
-            for restarts in self._store.committed(id):
-                # What can't be believed can't be restored either: that is found, and said, later.
-                # Here it must not become a start from scratch (S10).
-                with suppress(IntegrityError, StoreUnavailable):
-                    last_pid = max(last_pid, self._store.read(id, restarts).needs.max_pid)
+        for name, restarts in ((name, n) for name, numbers in images.items() for n in numbers):
+            # What can't be believed can't be restored either: that is found, and said, later.
+            # Here it must not become a start from scratch (S10).
+            with suppress(IntegrityError, StoreUnavailable):
+                needs = self._store.read(parse_session_id(name), restarts).needs
+                last_pid = max(last_pid, needs.max_pid)
         return {
             "mode": mode,
             "reason": reason,
@@ -168,16 +142,20 @@ class NodeStarts:
         return f"{base}/slurm-reclaim-{job_id}" if base else ""
 
     async def _ask(
-        self, job_id: int, uid: int, images: list[str], timeout: float
+        self, job_id: int, uid: int, images: Images, timeout: float, trouble: str = ""
     ) -> StartAnswer | None:
         """What the controller says of a job with an image, WAIT where it refuses to; None where it
-        does not answer."""
+        does not answer. `trouble`: why it is not known which images there are."""
+        facts = await asyncio.to_thread(self._facts.facts)
+        if trouble:
+            # Whatever it looks like by now: no images must not be taken for "there is none" (S10).
+            facts = replace(facts, store_ok=False, store_problem=trouble)
         question = StartQuestion(
             node=self._sessions.node,
             job_id=job_id,
             uid=uid,
-            facts=await asyncio.to_thread(self._facts.facts),
-            checkpoints=tuple(await asyncio.to_thread(self._checkpoints, images)),
+            facts=facts,
+            checkpoints=tuple(f"{name}/{n}" for name, each in images.items() for n in each),
             boot_id=tree.boot_id(),
         )
         try:
@@ -192,11 +170,6 @@ class NodeStarts:
             # image: what is not known is waited for (S10).
             log.error("job=%s starts and the controller will not say how: %s", job_id, error)
             return StartAnswer(StartMode.WAIT, f"the controller will not say: {error.message}")
-
-    def _checkpoints(self, images: list[str]) -> list[str]:
-        """`session id/restart count` of every committed checkpoint."""
-        ids = [(name, parse_session_id(name)) for name in images]
-        return [f"{name}/{n}" for name, id in ids for n in self._store.committed(id)]
 
     # -- attach -------------------------------------------------------------------------------
 
@@ -286,8 +259,8 @@ class NodeStarts:
         deadline = time.monotonic() + self._config().session.restore_wait
         reason = "the controller did not answer"
         while tree.same_process(session.init, session.init_start):
-            images = await asyncio.to_thread(self._store.of_job, session.job_id, session.uid)
-            answer = await self._ask(session.job_id, session.uid, images, timeout=10.0)
+            images, trouble = await self._images(session.job_id, session.uid)
+            answer = await self._ask(session.job_id, session.uid, images, 10.0, trouble)
             if answer is not None:
                 reason = answer.reason
                 if answer.mode is StartMode.RESTORE:

@@ -38,8 +38,9 @@ from slurm_reclaim.daemon.node_orders import NodeOrders
 from slurm_reclaim.daemon.node_preflights import NodePreflights
 from slurm_reclaim.daemon.node_samples import NodeSamples
 from slurm_reclaim.daemon.node_sessions import NodeSessions
-from slurm_reclaim.daemon.node_starts import NodeStarts, block_io_uring
+from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.daemon.node_uploads import NodeUploads
+from slurm_reclaim.daemon.start_terms import block_io_uring
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
 
 log = logging.getLogger("slurm_reclaim.agent")

@@ -101,7 +101,7 @@ class StoredSession:
 def is_older(pack: str, restarts: int) -> bool:
     """Whether a pack, `<restart count>-<n>.pack`, was written for a checkpoint before this one."""
     number = pack.partition("-")[0]
-    return number.isdigit() and int(number) < restarts
+    return number.isascii() and number.isdigit() and int(number) < restarts
 
 
 @dataclass(frozen=True, slots=True)

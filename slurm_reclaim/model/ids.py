@@ -14,6 +14,12 @@ from slurm_reclaim.errors import BadRequest
 _JOB_FORM = re.compile(
     r"^(?P<job>\d{1,10})(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<het>\d+))?(?:\.(?P<step>[\w+]+))?$"
 )
+# ASCII digits alone, no zeros before them, and no more than the numbers can have.
+_SESSION_FORM = re.compile(
+    r"\A(?P<cluster>[^/.][^/]*(?:/[^/.][^/]*)*)/(?P<job>[1-9][0-9]{0,9})"
+    r"\.(?P<uid>0|[1-9][0-9]{0,9})\.(?P<submitted>0|[1-9][0-9]{0,11})\Z"
+)
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,10 @@ class SessionId:
 
 
 def parse_session_id(text: str) -> SessionId:
-    """The inverse of `str(SessionId)`. Raises BadRequest."""
-    cluster, _, rest = text.rpartition("/")
-    parts = rest.split(".")
-    if not cluster or len(parts) != 3 or not all(p.isdigit() for p in parts):
-        raise BadRequest(f"{text!r} is not a session id")
-    return SessionId(cluster, int(parts[0]), int(parts[1]), int(parts[2]))
+    """The inverse of `str(SessionId)`: of each there is one way to write it. Raises BadRequest."""
+    match = _SESSION_FORM.match(text)
+    if match is None:
+        raise BadRequest(f"{text[:_LONGEST_SHOWN]!r} is not a session id")
+    return SessionId(
+        match["cluster"], int(match["job"]), int(match["uid"]), int(match["submitted"])
+    )

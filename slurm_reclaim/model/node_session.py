@@ -51,7 +51,8 @@ class NodeSession:
     and were no hindrance; `looked`: Unix seconds of the last look for blockers. `gpu_taken`: inner
     PIDs of processes whose GPU state was locked or copied to the host, or is about to be, and must
     be given back; `gpu_held` bytes that they held on their cards; `gpu_freed` of them those that
-    NVML showed free; `limits`: what is to be put back."""
+    NVML showed free; `limits`: what is to be put back; `unfinished`: what CRIU restores is not as
+    it was before something more is done to it, of which only the agent at work knows."""
 
     job_id: int
     uid: int
@@ -93,4 +94,5 @@ class NodeSession:
     gpu_freed: int = 0
     limits: tuple[Limit, ...] = ()
     boot: str = ""
+    unfinished: bool = False
     progress: Progress = field(default_factory=Progress)

@@ -78,8 +78,9 @@ class Session:
     """`restarts` is the restart count of the incarnation that `state` speaks of; `since` Unix
     seconds of the last transition; `time_left` seconds of the time limit left at hibernation
     (0: unlimited); `checkpoint` the restart count whose checkpoint is the newest committed
-    (-1: none); `bad_nodes` where a restore of that checkpoint failed; `needs` what a node must have
-    to restore it; `fence` the lost node on which an older incarnation may still live ("": none).
+    (-1: none) and `saved_on` the node that made it ("": not known); `bad_nodes` where a restore of
+    that checkpoint failed; `needs` what a node must have to restore it; `fence` the lost node on
+    which an older incarnation may still live ("": none).
     `uploaded` the restart count whose checkpoint is known to be at the remote place (-1: none);
     `set_back` runs that Slurm has forgotten, so that its restart count is lower than ours;
     `started` Unix seconds of this incarnation; `warned` the warning under way; `kept_until` and
@@ -102,6 +103,7 @@ class Session:
     node: str = ""
     restarts: int = 0
     checkpoint: int = -1
+    saved_on: str = ""
     checkpoint_bytes: int = 0
     time_left: int = 0
     tres: str = ""

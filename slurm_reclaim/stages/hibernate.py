@@ -194,6 +194,7 @@ def committed(desk: Desk, session: Session, told: SessionReport) -> None:
         committed_as(told.checkpoint_bytes, told.reason, freed_gpu=freed),
         {"bytes": told.checkpoint_bytes},
         checkpoint=told.checkpoint,
+        saved_on=session.node,
         uploaded=-1,
         checkpoint_bytes=told.checkpoint_bytes,
         needs=told.needs or session.needs,

@@ -104,12 +104,6 @@ def _save_tree(
     save: Save,
 ) -> str:
     """Why it was saved, where that is not what was ordered; else ""."""
-    session.blockers = tuple(tree.blockers())
-    if session.blockers:
-        raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
-    _see_the_clock(order, clock)
-    if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
-        raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
     total = tree.memory()
     store.reserve(total)
 
@@ -117,15 +111,17 @@ def _save_tree(
         step = session.progress.step
         session.progress = Progress(step, min(arrived, total), total, clock.now())
 
-    session.progress = Progress("dump", 0, total, clock.now())
     # First: whatever dies meanwhile, a later agent removes what is there of a job that has ended.
     session.session, session.staged = order.session, str(store.staging(id, order.restarts))
     save(session)
+    # The program at the store starts while the session is looked at.
     staged = store.stage(id, order.restarts, tree.owner(), note)
-    session.living, session.reason, session.order = Living.DUMPING, order.reason, order.id
     saving = _Saving(order, id, session, tree, store, staged)
     why = ""
     try:
+        _see_that_it_can_be(order, session, tree, clock)
+        session.progress = Progress("dump", 0, total, clock.now())
+        session.living, session.reason, session.order = Living.DUMPING, order.reason, order.id
         save(session)
         session.held = True  # first: that it was not answered does not say that it was not heard
         link.hold()
@@ -135,6 +131,8 @@ def _save_tree(
         session.progress = Progress("commit", total, total, clock.now())
         saving.commit(lambda: _still_wanted(order, session, tree, clock))
     except BaseException as error:
+        if session.living is not Living.DUMPING:
+            raise  # nothing of it was touched
         why = _undo(saving, error, link, clock)
     finally:
         if not saving.committed:
@@ -147,6 +145,16 @@ def _save_tree(
     staged.close()
     finish(session, tree, clock, save)
     return why
+
+
+def _see_that_it_can_be(order: Order, session: NodeSession, tree: Tree, clock: Clock) -> None:
+    """Raises NotReclaimable, CancelledByActivity."""
+    session.blockers = tuple(tree.blockers())
+    if session.blockers:
+        raise NotReclaimable("; ".join(map(str, session.blockers[:3])))
+    _see_the_clock(order, clock)
+    if order.cancel_on_activity and (seen := tree.used(order.since, order.optional)):
+        raise CancelledByActivity(f"{seen[0]}, right before the session was to be frozen")
 
 
 @dataclass(slots=True)

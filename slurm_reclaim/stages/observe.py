@@ -159,6 +159,7 @@ def _adopt_one(desk: Desk, report: Report, told: SessionReport, job: Job) -> Non
             node=node,
             restarts=job.restarts,
             checkpoint=checkpoint,
+            saved_on=node if checkpoint >= 0 else "",
             checkpoint_bytes=told.checkpoint_bytes if checkpoint >= 0 else 0,
             tres=job.tres,
             array_job_id=job.array_job_id if job.array_task is not None else 0,

@@ -67,6 +67,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             committed_as(result.bytes, result.reason, result.seconds, result.stored, freed),
             details,
             checkpoint=result.restarts,
+            saved_on=session.node,
             uploaded=-1,
             checkpoint_bytes=result.bytes,
             needs=result.needs or session.needs,

@@ -78,7 +78,9 @@ def _for_session(
         # The store is the right one, by its marker, and there is none: S10 has nothing to keep.
         end(desk, session, "there was no checkpoint; the job starts over")
         return StartAnswer(StartMode.FRESH, "its session has no checkpoint")
-    session = desk.update(session.id, checkpoint=newest)
+    if newest > session.checkpoint:
+        # Committed unseen. Whoever found it can restore it: it is there, or at the remote place.
+        session = desk.update(session.id, checkpoint=newest, saved_on=question.node)
     session = lift_fence(desk, session)
     if older := older_incarnations(desk, session):
         node, restarts, living = older[0]

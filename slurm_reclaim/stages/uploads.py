@@ -32,7 +32,7 @@ def _taken(desk: Desk, node: str, told: Upload) -> bool:
         return True
     if session is None or told.restarts < session.checkpoint:
         return told.state is not UploadState.PENDING  # of the past
-    if told.restarts > session.checkpoint or session.node != node:
+    if told.restarts > session.checkpoint or _saved_on(session) != node:
         return session.uploaded == told.restarts  # its commit is not known yet
     if told.state is UploadState.PENDING:
         if session.uploaded == told.restarts:
@@ -56,13 +56,18 @@ def only_node(desk: Desk, session: Session) -> str:
     it."""
     if session.checkpoint < 0 or session.uploaded == session.checkpoint:
         return ""
-    store = desk.settings.config.store
+    store, node = desk.settings.config.store, _saved_on(session)
     if store.remote and store.upload == "after":
-        return session.node
-    heard = desk.view.agents.get(session.node)
+        return node
+    heard = desk.view.agents.get(node)
     uploads = heard.report.uploads or () if heard is not None else ()
     waits = Upload(str(session.id), session.checkpoint, UploadState.PENDING)
-    return session.node if waits in uploads else ""
+    return node if waits in uploads else ""
+
+
+def _saved_on(session: Session) -> str:
+    """Not where its job is by now; from before an upgrade no more is known than that."""
+    return session.saved_on or session.node
 
 
 def waiting(desk: Desk) -> Waiting:

@@ -13,6 +13,7 @@ LAB = HERE.parent / "cluster" / "lab"
 NAME = os.environ.get("RECLAIM_BENCH_LAB", "bench")
 PYTHON = "/opt/slurm-reclaim/bin/python3"
 IMAGES = "/shared/bench/images"
+STORE = "/shared/reclaim"
 
 
 class BenchLab:
@@ -48,6 +49,11 @@ class BenchLab:
         """The last event of that kind."""
         said = self.exec("ctl", "reclaim", "events", str(job), "--json").stdout
         return [e for e in json.loads(said)["events"] if e["kind"] == kind][-1]
+
+    def forget(self, *jobs: int) -> None:
+        """Their checkpoints would fill the disk, and the product keeps them for as long as Slurm
+        shows the job."""
+        self.exec("ctl", "sh", "-c", "rm -rf " + " ".join(f"{STORE}/*/{job}.*" for job in jobs))
 
     def bare_dump(self, node: str, job: int, folder: str = IMAGES) -> dict[str, Any]:
         """`criu dump` + fsync of a session that runs on: seconds, bytes."""

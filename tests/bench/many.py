@@ -62,6 +62,7 @@ class Many(BenchLab):
             return self.measure(number, jobs)
         finally:
             self.exec("ctl", "scancel", *map(str, jobs))
+            self.forget(*jobs)
 
     def measure(self, number: int, jobs: list[int]) -> tuple[float, float]:
         self.even()

@@ -130,6 +130,7 @@ class Stored(BenchLab):
             return shares[0], shares[1]
         finally:
             book.cancel()
+            self.forget(book.job)
 
     def run(self) -> None:
         self.up()

@@ -150,7 +150,16 @@ def launch(
         raise
     finally:
         os.close(writing)
-    return Running(command, os.fdopen(reading, "rb", buffering=0))
+    said = os.fdopen(reading, "rb", buffering=0)
+    try:
+        return Running(command, said)
+    except BaseException:
+        # No descriptor is left to hold it by; on its own it would go on.
+        with suppress(ProcessLookupError):
+            command.kill()
+        command.wait()
+        said.close()
+        raise
 
 
 def start(

@@ -88,9 +88,10 @@ def _core(images: Path, thread: int) -> Any:
 
 
 def _no_others(images: Path, threads: set[int]) -> None:
+    known = set(map(str, threads))
     for path in sorted(images.glob("core-*.img")):
         name = path.name.removeprefix("core-").removesuffix(".img")
-        if not name.isdigit() or int(name) not in threads:
+        if name not in known:
             raise CredentialsForged(f"{path.name} belongs to no thread of the image")
 
 

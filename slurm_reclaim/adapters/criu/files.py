@@ -4,15 +4,16 @@ anything of a restore starts."""
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import stat
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -159,9 +160,7 @@ def _ask(entry: Entry, question: object, timeout: float) -> bytes:
     words = [os.path.realpath("/proc/self/exe"), "-I", "-S", "-c", Path(look.__file__).read_text()]
     reading, writing = os.pipe()
     try:
-        with tempfile.TemporaryFile() as asked, os.fdopen(writing, "wb") as out:
-            asked.write(json.dumps(question).encode())
-            asked.seek(0)
+        with os.fdopen(writing, "wb") as out, _in_memory(json.dumps(question)) as asked:
             running = command.start(entry, words, stdin=asked, stdout=out)
         answer = _read(reading, deadline)
     finally:
@@ -171,6 +170,16 @@ def _ask(entry: Entry, question: object, timeout: float) -> bytes:
         why = done.output.strip()[-300:] or f"status {done.status}"
         raise OperationFailed(f"its files can't be looked at: {why}")
     return answer
+
+
+def _in_memory(text: str) -> BinaryIO:
+    """To be read from its beginning: as a file that fills no disk, whoever gets hold of it."""
+    file = os.fdopen(os.memfd_create("question", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    file.write(text.encode())
+    file.flush()
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+    file.seek(0)
+    return file
 
 
 def _read(fd: int, deadline: float) -> bytes:

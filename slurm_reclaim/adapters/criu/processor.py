@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -18,6 +19,9 @@ import sh
 from slurm_reclaim.adapters.criu import images
 from slurm_reclaim.adapters.criu.schema import plain
 from slurm_reclaim.errors import IntegrityError
+
+AGAIN = 60.0  # seconds until a CRIU that could not tell is asked again
+_failed: dict[str, float] = {}  # when it was, by time.monotonic
 
 # What programs can't use: the kernel's own, virtualization, power, and how it is protected against
 # the CPU's faults, which changes with a kernel's parameters. A name that is not here is needed.
@@ -51,27 +55,29 @@ def flags() -> str:
 
 def xsave_size(criu: str) -> int:
     """Bytes that XSAVE writes at most, as CRIU found it; 0 where it does not say (not x86, or it
-    can't be run). Each binary is asked once."""
+    can't be run). Each binary is asked until it has answered once."""
+    if time.monotonic() < _failed.get(criu, -AGAIN) + AGAIN:
+        return 0
     try:
         facts = os.stat(shutil.which(criu) or criu)
-    except OSError:
+        return _xsave_size(criu, facts.st_dev, facts.st_ino, facts.st_mtime_ns)
+    except (
+        sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException, OSError, IntegrityError,
+        ValueError,  # no image as CRIU writes it
+    ):  # fmt: skip
+        # Of a full disk, say: until the agent's end the node would be one that nothing fits on.
+        _failed[criu] = time.monotonic()
         return 0
-    return _xsave_size(criu, facts.st_dev, facts.st_ino, facts.st_mtime_ns)
 
 
 @lru_cache(maxsize=4)
 def _xsave_size(criu: str, *_identity: int) -> int:
-    try:
-        with tempfile.TemporaryDirectory(prefix="slurm-reclaim-") as folder:
-            words = ("cpuinfo", "dump", "--no-default-config", "-D", folder)
-            sh.Command(criu)(*words, _env={"PATH": "/usr/sbin:/usr/bin"}, _timeout=30)
-            # Every agent asks this when it starts: without protobuf, which costs it 4 MiB.
-            for raw in images.entries(Path(folder) / "cpuinfo.img"):
-                each = plain(raw, "CpuInfo", "x86_entry")
-                size = plain(each, "CpuX86", "xsave_size_max") if isinstance(each, bytes) else 0
-                return size if isinstance(size, int) else 0
-    except (sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException, OSError, IntegrityError):
-        pass
-    except ValueError:
-        pass  # no image as CRIU writes it
+    with tempfile.TemporaryDirectory(prefix="slurm-reclaim-") as folder:
+        words = ("cpuinfo", "dump", "--no-default-config", "-D", folder)
+        sh.Command(criu)(*words, _env={"PATH": "/usr/sbin:/usr/bin"}, _timeout=30)
+        # Every agent asks this when it starts: without protobuf, which costs it 4 MiB.
+        for raw in images.entries(Path(folder) / "cpuinfo.img"):
+            each = plain(raw, "CpuInfo", "x86_entry")
+            size = plain(each, "CpuX86", "xsave_size_max") if isinstance(each, bytes) else 0
+            return size if isinstance(size, int) else 0
     return 0

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,8 +37,13 @@ _SAVE = (
     f"{_TAR} --create --file - --sparse --xattrs --acls --warning=no-file-ignored "
     "--null --verbatim-files-from --files-from=-"
 )
-# Does the file still begin with what was saved?
-_COMPARE = '[ "$(stat -Lc %s "$1")" -ge "$2" ] && cmp -s -n "$2" - "$1"'
+# Does the file still begin with what was saved? With _A_PART, it is no more than the beginning of
+# that: truncated by Slurm, or put back on a disk that was full.
+_COMPARE = (
+    'size=$(stat -Lc %s "$1") || exit 1; [ "$size" -lt "$2" ] || exec cmp -s -n "$2" - "$1"; '
+    'cmp -s -n "$size" - "$1" && exit 3; exit 1'
+)
+_A_PART = 3
 
 
 FILES = "files.tar"
@@ -50,7 +55,11 @@ def _why(done: command.Finished, target: Path) -> str:
         space = os.statvfs(target)
         if space.f_bavail * space.f_frsize < 1 << 20:
             return f"No space left below {target.parent}"
-    return done.output.strip()[-300:]
+    return _last_words(done)
+
+
+def _last_words(done: command.Finished) -> str:
+    return "it took too long" if done.late else done.output.strip()[-300:]
 
 
 def take_fd(pid: int, fd: int) -> int:
@@ -88,11 +97,10 @@ class Surroundings:
         with staged.receive(FILES) as archive:
             words = ["/bin/sh", "-c", _SAVE, "save", *self.folders()]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=archive)
-        if not done.ok:
-            raise DumpFailed(
-                staged.trouble()
-                or f"/dev/shm and /tmp could not be saved: {done.output.strip()[-300:]}"
-            )
+            if not done.ok:  # inside: what it started may be stopped, and hold the pipe open
+                raise DumpFailed(
+                    staged.trouble() or f"/dev/shm and /tmp could not be saved: {_last_words(done)}"
+                )
         outputs: dict[str, OutputFile] = {}
         for fd in (1, 2):
             path = self._output_path(fd)
@@ -164,10 +172,9 @@ class Surroundings:
         with staged.receive(f"outputs-{fd}") as copy:
             words = ["/usr/bin/cat", "--", path]
             done = self._as_owner(owner, words, self._config.dump_timeout, stdout=copy)
-        if not done.ok:
-            raise DumpFailed(
-                staged.trouble() or f"output file {path} could not be saved: {done.output.strip()}"
-            )
+            if not done.ok:
+                why = staged.trouble() or _last_words(done)
+                raise DumpFailed(f"output file {path} could not be saved: {why}")
         return OutputFile(path, f"outputs-{fd}", staged.size(f"outputs-{fd}"), (fd,))
 
     # -- putting back -------------------------------------------------------------------------
@@ -221,23 +228,31 @@ class Surroundings:
         owner, timeout = opened.manifest.credentials, self._config.restore_timeout
         with opened.send(output.saved) as saved:
             words = ["/bin/sh", "-c", _COMPARE, "compare", path, str(output.size)]
-            if self._as_owner(owner, words, timeout, stdin=saved).ok:
-                return
+            compared = self._as_owner(owner, words, timeout, stdin=saved)
+        if compared.ok:
+            return
         with tempfile.TemporaryFile(dir=opened.work) as joined:
             with opened.send(output.saved) as saved:
                 shutil.copyfileobj(saved, joined)
             joined.flush()
-            done = self._as_owner(owner, ["/usr/bin/cat", "--", path], timeout, stdout=joined)
-            if done.ok:
+            part = compared.status == _A_PART
+            if not part:
+                words = ["/usr/bin/cat", "--", path]
+                done = self._as_owner(owner, words, timeout, stdout=joined)
+            if part or done.ok:
                 joined.seek(0)
                 words = ["/bin/sh", "-c", 'cat > "$1"', "put-back", path]
                 done = self._as_owner(owner, words, timeout, stdin=joined)
         if not done.ok:
-            raise RestoreFailed(f"output file {path}: {done.output.strip()}")
+            raise RestoreFailed(f"output file {path}: {_last_words(done)}")
 
     def inherit(self, manifest: Manifest) -> Sequence[tuple[int, str]]:
-        """(descriptor, path as dumped) for the output files: this incarnation's own."""
-        return [
-            (take_fd(self._session.relay, output.fds[0]), output.path)
-            for output in manifest.outputs
-        ]
+        """(descriptor, path as dumped) for the output files: this incarnation's own. They are the
+        caller's to close. Raises OSError."""
+        with ExitStack() as taken:
+            found = []
+            for output in manifest.outputs:
+                found.append((take_fd(self._session.relay, output.fds[0]), output.path))
+                taken.callback(os.close, found[-1][0])
+            taken.pop_all()
+            return found

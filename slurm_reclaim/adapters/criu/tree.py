@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class SessionTree:
         self._config = config.agent
         self._node = node
         self._note_worker = note_worker
+        self._save = save
         self._jupyter = jupyter
         self._clocks = (0, 0)
         self._received: dict[int, int] = {}
@@ -109,13 +111,18 @@ class SessionTree:
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
         on_gpus = self._gpus.blockers(members)
-        return [
-            *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
-            *on_gpus,
-            *self._fitting.blockers(members, root, self._gpus.devices, self._gpus.held),
-            *self._surroundings.blockers(),
-            *self._steps(),
-        ]
+        with ThreadPoolExecutor(1) as beside:
+            # Its files are looked at by a program that runs as the owner, which is waited for.
+            of_files = beside.submit(
+                self._fitting.blockers, members, root, self._gpus.devices, self._gpus.held
+            )
+            return [
+                *blockers.find(members, root=root.pid, relay=session.relay, uid=session.uid),
+                *on_gpus,
+                *self._surroundings.blockers(),
+                *self._steps(),
+                *of_files.result(),
+            ]
 
     def _steps(self) -> list[Blocker]:
         return steps.outside(self._session.relay, self._session.init, self._session.uid)
@@ -222,6 +229,9 @@ class SessionTree:
         self._surroundings.save(staged, self._root())
 
     def describe(self, staged: Staging, contents: Contents, reason: str) -> Manifest:
+        if (running := tree.continued(self._frozen)) is not None:
+            # By its owner, or with the job (`scontrol resume`): what it has done is in no image.
+            raise DumpFailed(f"{running} was continued while the session was being saved")
         members = self._members()
         needs, files = self._fitting.record(staged.images, members, self._gpus.needs())
         return describe(
@@ -300,6 +310,9 @@ class SessionTree:
         self._oom_kills = cgroup.oom_kills_of(self._session.relay)
         try:
             self._prepare(opened)
+            self._session.unfinished = bool(self._shut)
+            if self._shut:
+                self._save()
             opened.give()
             done = command.finish(criu, self._config.restore_timeout)
             if why := opened.trouble():
@@ -309,6 +322,7 @@ class SessionTree:
                 raise RestoreFailed(why + self._short_of_memory())
             self._see_alive(manifest)
             repair.shut(self._members(), self._shut)
+            self._session.unfinished = False
             self._gpus.bring_back(manifest.needs, self._members())
         except BaseException as error:
             tree.kill_all(self._session.init)
@@ -374,9 +388,13 @@ class SessionTree:
             raise RestoreFailed(f"it came back with more rights than it had: {what}")
 
     def whole(self, manifest: Manifest) -> bool:
-        """Whether a restore that nobody saw the end of had come to it."""
-        members = self._members()
+        """Whether a restore that nobody saw the end of had come to it, and nobody has gained
+        anything by it."""
+        session, members = self._session, self._members()
         living = [p for p in members if p.state not in "ZX"]
         if len(living) < manifest.processes or all(p.inner != manifest.root_pid for p in members):
+            return False
+        gained = rights.gained(members, manifest.rights, session.init, session.relay)
+        if session.unfinished or gained:
             return False
         return self._gpus.whole(manifest.needs, living)

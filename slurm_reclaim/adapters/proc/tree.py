@@ -280,6 +280,15 @@ def _signal(process: Process, number: int) -> None:
         os.close(fd)
 
 
+def continued(stopped: Iterable[Process]) -> Process | None:
+    """One of these that runs again; None where there is none."""
+    for process in stopped:
+        now = read(process.pid)
+        if now is not None and now.start == process.start and now.state not in "TtZX":
+            return now
+    return None
+
+
 def kill_all(init: int, *, timeout: float = 30.0) -> bool:
     """SIGKILL every process of the session but reclaim-init until none is left but zombies that
     their parent has yet to reap; False where some are left after `timeout` seconds."""

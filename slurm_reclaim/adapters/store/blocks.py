@@ -8,19 +8,21 @@ is in them. Where a block lies is an address: the pack, then `frame * 256 + slot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import zstandard
 from xxhash import xxh3_128_digest
 
-from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS
+from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS, Blocks
 from slurm_reclaim.adapters.store.packs import HASH, PackReader, PackWriter
 from slurm_reclaim.errors import IntegrityError
 
 ZEROS = -1
 _PACK_SHIFT = 40
 _EMPTY = bytes(HASH)
+_SPLIT = struct.Struct(f"{HASH}s")
 # Blocks found by themselves: about 100 MiB of memory. With more, every second is dropped, again and
 # again; those between are found because they follow one that was.
 _MOST_KNOWN = 1 << 19
@@ -68,33 +70,37 @@ class _Known:
     """Where blocks lie that were stored before, in this dump or an earlier one."""
 
     def __init__(self, packs: Sequence[PackReader]) -> None:
-        self.hashes: list[bytearray] = []
+        self.hashes = [bytearray(pack.hashes()) for pack in packs]
         self._at: dict[bytes, int] = {}
         self._every = 1
-        for number, pack in enumerate(packs):
-            hashes = bytearray(pack.hashes())
-            self.hashes.append(hashes)
-            for slot in range(len(hashes) // HASH):
-                self.add(
-                    bytes(hashes[slot * HASH : (slot + 1) * HASH]), number << _PACK_SHIFT | slot
-                )
+        self._thin_out(sum(len(hashes) // HASH for hashes in self.hashes))
+        for number, hashes in enumerate(self.hashes):
+            first = number << _PACK_SHIFT
+            each = (hash for (hash,) in _SPLIT.iter_unpack(hashes))
+            self.add_all(each, range(first, first + len(hashes) // HASH))
         self.hashes.append(bytearray())
 
     def add(self, hash: bytes, address: int) -> None:
-        if hash == _EMPTY or (self._every > 1 and hash[0] % self._every):
+        if hash == _EMPTY or hash[0] % self._every:
             return
         self._at[hash] = address
-        if len(self._at) > _MOST_KNOWN and self._every < 256:
-            self._every *= 2
-            self._at = {h: a for h, a in self._at.items() if not h[0] % self._every}
+        self._thin_out(len(self._at))
 
-    def add_all(self, hashes: Sequence[bytes], first: int) -> None:
-        """Of a frame, none of them known."""
-        if self._every == 1 and len(self._at) + len(hashes) <= _MOST_KNOWN:
-            self._at.update(zip(hashes, range(first, first + len(hashes)), strict=True))
-            return
-        for number, hash in enumerate(hashes):
-            self.add(hash, first + number)
+    def add_all(self, hashes: Iterable[bytes], addresses: range) -> None:
+        each = zip(hashes, addresses, strict=True)
+        every = self._every
+        self._at.update(each if every == 1 else ((h, a) for h, a in each if not h[0] % every))
+        self._at.pop(_EMPTY, None)
+        self._thin_out(len(self._at))
+
+    def _thin_out(self, known: int) -> None:
+        """Where so many are, or will be, known."""
+        every = self._every
+        while known > _MOST_KNOWN and every < 256:
+            every, known = every * 2, known // 2
+        if every != self._every:
+            self._every = every
+            self._at = {h: a for h, a in self._at.items() if not h[0] % every}
 
     def knows_any(self, hashes: Sequence[bytes]) -> bool:
         return not self._at.keys().isdisjoint(hashes)
@@ -177,7 +183,7 @@ class BlockWriter:
         number = self._begin()
         first = self._new << _PACK_SHIFT | number * FRAME_BLOCKS
         self._known.hashes[self._new][number * FRAME_BLOCKS * HASH :] = joined
-        self._known.add_all(hashes, first)
+        self._known.add_all(hashes, range(first, first + FRAME_BLOCKS))
         self._writer.fill(number, bytes(data))
         self._add_run(stream, first, FRAME_BLOCKS)
         return True
@@ -269,9 +275,9 @@ def _within_frames(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
             first, count = first + here, count - here
 
 
-def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
+def assemble(batch: Batch, packs: Sequence[PackReader]) -> Blocks:
     """The bytes of a batch, checked. Raises IntegrityError."""
-    pieces = []
+    pieces: list[Blocks] = []
     for pack, frame, slot, count in batch.runs:
         if pack < 0:
             pieces.append(bytes(count * BLOCK))
@@ -287,6 +293,6 @@ def assemble(batch: Batch, packs: Sequence[PackReader]) -> bytes:
     return whole if len(whole) == batch.size else whole[: batch.size]
 
 
-def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[bytes]:
+def read(stream: Stream, packs: Sequence[PackReader]) -> Iterator[Blocks]:
     """The bytes of a stream, checked, about a frame at a time. Raises IntegrityError."""
     return (assemble(batch, packs) for batch in batches(stream))

@@ -5,20 +5,26 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from slurm_reclaim.adapters.store import fetch, marks
-from slurm_reclaim.adapters.store.collection import READING
+from slurm_reclaim.adapters.store.collection import LEASE, READING
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import MANIFEST, exists, fsync_directory
+from slurm_reclaim.adapters.store.files import MANIFEST, exists, fsync_directory, is_number
 from slurm_reclaim.adapters.store.marks import Mark
 from slurm_reclaim.adapters.store.publish import STAGING
+from slurm_reclaim.adapters.store.walk import names_in
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.ids import SessionId
 
 log = logging.getLogger(__name__)
+
+# Directories beside the checkpoints: nobody is at them where no checkpoint is left.
+_REMAINS = (fetch.FETCHING, fetch.UPLOADING)
 
 
 class Cache:
@@ -28,14 +34,18 @@ class Cache:
         self._local = local
         self._work = work
         self._min_free = min_free
-        self._locks: dict[SessionId, threading.RLock] = {}
+        # While somebody has or wants it: an agent sees sessions come and go for years.
+        self._locks: WeakValueDictionary[SessionId, threading.RLock] = WeakValueDictionary()
         self._guard = threading.Lock()
         self._room = threading.Lock()
 
     def lock(self, session: SessionId) -> threading.RLock:
         """What is here of a session changes only with this."""
         with self._guard:
-            return self._locks.setdefault(session, threading.RLock())
+            lock = self._locks.get(session)
+            if lock is None:
+                self._locks[session] = lock = threading.RLock()
+            return lock
 
     @contextmanager
     def locked(self, session: SessionId) -> Iterator[None]:
@@ -86,10 +96,12 @@ class Cache:
             lock.release()
 
     def _used(self, session: SessionId) -> bool:
-        """Not by our own memory: who reads outlives an agent that is restarted."""
-        here = self._local.session_dir(session).iterdir()
+        """Not by our own memory: who reads outlives an agent that is restarted. Only so long,
+        though: an agent that was killed leaves its word behind."""
+        folder = self._local.session_dir(session)
         return exists(self._work / session.folder) or any(
-            path.name.startswith((STAGING, READING)) for path in here
+            name.startswith(STAGING) or (name.startswith(READING) and _age(folder / name) < LEASE)
+            for name in names_in(folder)
         )
 
     def drop(self, session: SessionId, restarts: int) -> None:
@@ -104,13 +116,28 @@ class Cache:
             return
         left = self._local.committed(session)
         named = {pack.path for n in left for pack in self._local.read(session, n).packs}
-        for path in packs.iterdir():
-            if path.name not in named:
-                path.unlink()
+        for name in names_in(packs):
+            if name not in named:
+                (packs / name).unlink()
 
     def tidy(self, session: SessionId) -> None:
-        """Remove directories in which nothing is left."""
+        """Remove directories in which nothing is left, but for what a killed agent was at."""
         folder = self._local.session_dir(session)
+        if any(is_number(name) for name in names_in(folder)):
+            return
+        for name in names_in(folder):
+            if name.startswith(_REMAINS):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            elif name.startswith(READING):
+                (folder / name).unlink(missing_ok=True)
         for each in (folder / PACKS, folder):
             with suppress(OSError):
                 each.rmdir()
+
+
+def _age(path: Path) -> float:
+    """Seconds; none for what is gone meanwhile."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return LEASE

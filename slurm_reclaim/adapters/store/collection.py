@@ -109,7 +109,9 @@ class Collection:
     def _checkpoint(self, id: SessionId, restarts: int) -> StoredCheckpoint:
         try:
             manifest = self._store.read(id, restarts)
-        except IntegrityError as error:
+        except (IntegrityError, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable):
+                self._store.check()  # where all is well it is this one file's trouble
             size = bytes_below(self._store.checkpoint_dir(id, restarts))
             return StoredCheckpoint(restarts, bytes=size, problem=error.message)
         return StoredCheckpoint(
@@ -207,6 +209,9 @@ class Collection:
         self._store.check()
         with _answering(self._store.root):
             folder = self._store.session_dir(id)
+            for place in (folder, folder / PACKS):
+                if place.is_symlink():
+                    raise IntegrityError(f"{place} is a symbolic link: nothing is deleted below it")
             if not folder.is_dir():
                 return 0
             self._refuse(id, folder, restarts, ended)
@@ -264,7 +269,11 @@ class Collection:
         return moved
 
     def _drop(self, aside: Path) -> int:
-        """Delete a directory that is no checkpoint any more, its manifest first; bytes freed."""
+        """Delete a directory that is no checkpoint any more, its manifest first; bytes freed. Of a
+        link only the link goes."""
+        if aside.is_symlink():
+            aside.unlink(missing_ok=True)
+            return 0
         size = bytes_below(aside)
         with suppress(FileNotFoundError):
             os.unlink(aside / MANIFEST)
@@ -280,9 +289,12 @@ class Collection:
 
     def _drop_packs(self, id: SessionId, folder: Path) -> int:
         """Packs that no manifest names. A dump that is under way writes packs of a newer number
-        than every committed checkpoint, and names them only when it is done: those stay."""
+        than every committed checkpoint, and names them only when it is done: those stay. So do all
+        while a checkpoint is between its two names (publish.py)."""
         needed = self._needed(id)
-        if None in needed.values():
+        done = {f"{REPLACED}{number}" for number in needed}
+        between = any(n.startswith(REPLACED) and n not in done for n in names_in(folder))
+        if between or None in needed.values():
             return 0
         wanted = {name for packs in needed.values() for name in packs or ()}
         newest = max(needed)

@@ -26,13 +26,14 @@ from slurm_reclaim.adapters.store.files import (
     exists,
     fsync_directory,
     is_number,
+    make_directory,
     read_part,
     write_new,
 )
-from slurm_reclaim.adapters.store.frames import BLOCK
 from slurm_reclaim.adapters.store.packs import PackReader, open_pack
 from slurm_reclaim.adapters.store.private import read_private
 from slurm_reclaim.adapters.store.seal import Seal
+from slurm_reclaim.adapters.store.sharing import worth_sharing
 from slurm_reclaim.adapters.store.staging import Opened, Staging
 from slurm_reclaim.errors import IntegrityError, ReclaimError, StoreUnavailable
 from slurm_reclaim.model.checkpoint import (
@@ -50,8 +51,6 @@ log = logging.getLogger(__name__)
 
 _MOST_MANIFEST = 256 << 20
 PACKS = "packs"
-# A pack of which less than this is still used is not built upon: else one block would keep it.
-_LIVELY = 0.25
 
 
 @contextmanager
@@ -65,10 +64,6 @@ def _answering(what: str) -> Iterator[None]:
 def _place(session: SessionId, restarts: int) -> str:
     """What a manifest is sealed for."""
     return f"{session}/{restarts}"
-
-
-def _path(part: Part) -> str:
-    return part.path
 
 
 class DirectoryStore:
@@ -156,10 +151,10 @@ class DirectoryStore:
         already. CRIU runs as `owner`; `note` is told now and then how many bytes have arrived."""
         folder = self.staging(session, restarts)
         with _answering(f"store {self.root}"):
-            for directory in (self.base, self.session_dir(session), self._packs(session)):
-                directory.mkdir(mode=0o700, exist_ok=True)
+            make_directory(self.base)
+            for directory in (self.session_dir(session), self._packs(session)):
+                directory.mkdir(mode=0o700, exist_ok=True)  # durable with the commit
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700)
             known, seed, secrets = self._shared(session)
             new = f"{restarts}-{os.urandom(4).hex()}.pack"
             if self._encrypt:
@@ -173,7 +168,12 @@ class DirectoryStore:
                 "level": self._level,
             }
             wrap = self._wrapping(session, secrets)
-            return Staging(folder, self._work_of(folder), owner, orders, wrap, note)
+            folder.mkdir(mode=0o700)
+            try:
+                return Staging(folder, self._work_of(folder), owner, orders, wrap, note)
+            except BaseException:
+                self.discard(folder)
+                raise
 
     def _wrapping(self, session: SessionId, secrets: dict[str, DataKey]) -> Callable[[str], str]:
         """The key of a pack as it stands in a manifest."""
@@ -193,31 +193,24 @@ class DirectoryStore:
         }
 
     def _shared(self, session: SessionId) -> tuple[tuple[Part, ...], int, dict[str, DataKey]]:
-        """The packs of the last checkpoint, their seed and their keys. What can't be read is not
-        built upon, nor what is not encrypted and should be."""
-        for restarts in reversed(self.committed(session)):
-            try:
-                contents = self.read(session, restarts).contents
-                live = self._live(session, restarts, contents)
-                secrets = self._secrets(session, contents)
-            except (ReclaimError, OSError) as error:
-                log.warning("checkpoint %s of %s can't be built upon: %s", restarts, session, error)
-                continue
-            packs = (p for p in contents.packs if live.get(p.path, 0.0) >= _LIVELY)
-            good = tuple(p for p in packs if p.path in secrets or not self._encrypt)
-            return good, contents.seed, {n: k for n, k in secrets.items() if n in map(_path, good)}
-        return (), 0, {}
-
-    def _live(self, session: SessionId, restarts: int, contents: Contents) -> dict[str, float]:
-        """Bytes that the checkpoint uses of each pack, for each byte that is stored there."""
-        raw = read_part(self.checkpoint_dir(session, restarts), contents.parts[0])
-        index = blocks.decode(raw)
-        used = dict.fromkeys(index.packs, 0)
-        for pack, _, count in (run for stream in index.streams for run in stream.runs):
-            if pack >= 0:
-                used[index.packs[pack]] += count * BLOCK
-        sizes = {pack.path: max(1, pack.size) for pack in contents.packs}
-        return {name: bytes / sizes[name] for name, bytes in used.items()}
+        """The packs of the last checkpoint, their seed and their keys. If it can't be read there is
+        none: a collector may take an older one away meanwhile, with packs that the last does not
+        name. Nor is built upon what is not encrypted and should be."""
+        found = self.committed(session)
+        if not found:
+            return (), 0, {}
+        try:
+            contents = self.read(session, found[-1]).contents
+            index = read_part(self.checkpoint_dir(session, found[-1]), contents.parts[0])
+            secrets = self._secrets(session, contents)
+            good = worth_sharing(
+                contents, blocks.decode(index), None if not self._encrypt else secrets.keys()
+            )
+        except (ReclaimError, OSError) as error:
+            log.warning("checkpoint %s of %s can't be built upon: %s", found[-1], session, error)
+            return (), 0, {}
+        names = {pack.path for pack in good}
+        return good, contents.seed, {n: key for n, key in secrets.items() if n in names}
 
     def _packs(self, session: SessionId) -> Path:
         return self.session_dir(session) / PACKS
@@ -320,11 +313,14 @@ class DirectoryStore:
             return [n for n in numbers if exists(self.checkpoint_dir(session, n) / MANIFEST)]
 
     def committed_here(self, session: SessionId, restarts: int) -> bool:
-        """Whether what this node dumped under this number was committed. An older checkpoint of the
-        same number is not it: what was staged takes its place by a rename."""
+        """Whether what this node dumped under this number was committed, for good. An older one of
+        the same number is not it: what was staged takes its place by a rename."""
         with _answering(f"store {self.root}"):
-            staged = exists(self.staging(session, restarts))
-        return not staged and restarts in self.committed(session)
+            if exists(self.staging(session, restarts)) or restarts not in self.committed(session):
+                return False
+            # The agent that renamed it may have died before the disk had it.
+            fsync_directory(self.session_dir(session))
+        return True
 
     def of_job(self, job_id: int, uid: int) -> list[str]:
         """Sessions (as text) under this job id and uid that have a committed checkpoint. Raises

@@ -68,6 +68,8 @@ def export(stock: Stock, id: SessionId, restarts: int, target: Path) -> int:
     and on the disk. Raises IntegrityError naming what is not as it was written, OperationFailed
     where `target` can't be written, StoreUnavailable."""
     stock.ready()
+    if not target.name:
+        raise OperationFailed(f"{target} can't be written: it is a directory")
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

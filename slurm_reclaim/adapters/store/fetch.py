@@ -11,7 +11,13 @@ from slurm_reclaim.adapters.store import marks
 from slurm_reclaim.adapters.store.answers import Held
 from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.directory import PACKS, DirectoryStore
-from slurm_reclaim.adapters.store.files import INDEX, MANIFEST, fsync_directory, read_part
+from slurm_reclaim.adapters.store.files import (
+    INDEX,
+    MANIFEST,
+    fsync_directory,
+    make_directory,
+    read_part,
+)
 from slurm_reclaim.adapters.store.frames import FrameCodec
 from slurm_reclaim.adapters.store.packs import PackReader
 from slurm_reclaim.errors import BadRequest, IntegrityError, StoreUnavailable
@@ -22,7 +28,8 @@ from slurm_reclaim.model.ids import SessionId, parse_session_id
 Listing = dict[str, Held]
 
 MOST_MANIFEST = 256 << 20  # bytes: nothing larger was written by us
-_FETCHING = ".fetching-"
+FETCHING = ".fetching-"
+UPLOADING = ".uploading-"  # copies of the small files of a checkpoint that is being sent
 
 
 @contextmanager
@@ -134,9 +141,9 @@ def manifest(
         raise IntegrityError(f"there is no committed checkpoint {bucket.url}/{session}/{restarts}")
     if there[key].size > MOST_MANIFEST:
         raise IntegrityError(f"{bucket.url}/{key} is too large for a manifest")
-    folder = local.session_dir(session) / f"{_FETCHING}{restarts}"
-    for directory in (local.base, folder.parent):
-        directory.mkdir(mode=0o700, exist_ok=True)
+    folder = local.session_dir(session) / f"{FETCHING}{restarts}"
+    make_directory(local.base)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:

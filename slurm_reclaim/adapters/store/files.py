@@ -38,6 +38,15 @@ def fsync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def make_directory(path: Path) -> None:
+    """Root's, and there for good before anything in it counts; nothing where it is there."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    fsync_directory(path.parent)
+
+
 def write_new(path: Path, data: bytes) -> None:
     """A new file of root's, durable."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

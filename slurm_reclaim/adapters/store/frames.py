@@ -35,6 +35,8 @@ class Cipher(Protocol):
         ...
 
 
+# What is not to be changed any more.
+Blocks = bytes | memoryview
 # One frame as it is stored, in pieces, so that what is kept as it is need not be copied.
 Stored = tuple[bytes | bytearray | memoryview, ...]
 
@@ -72,12 +74,12 @@ class FrameCodec:
         sample = b"".join(blocks[at : at + _SAMPLE] for at in range(0, step * _SAMPLES, step))
         return len(self._compressor().compress(sample)) < _WORTHWHILE * len(sample)
 
-    def decode(self, stored: bytes, number: int, size: int) -> bytes:
+    def decode(self, stored: bytes, number: int, size: int) -> Blocks:
         """`size`: bytes of the blocks. Raises IntegrityError where it is not a frame of that."""
         coded = stored if self._cipher is None else self._cipher.decrypt(stored, number)
         kind, payload = coded[:1], memoryview(coded)[1:]
         if kind == RAW:
-            blocks = bytes(payload)
+            blocks: Blocks = payload
         elif kind == ZSTD:
             try:
                 blocks = self._decompressor().decompress(payload, max_output_size=size)

@@ -12,23 +12,23 @@ where the table begins.
 from __future__ import annotations
 
 import os
-import queue
 import struct
 import threading
 from array import array
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
+from slurm_reclaim.adapters.store.appending import Appender
 from slurm_reclaim.adapters.store.frames import (
     BLOCK,
     DIGEST,
     FRAME_BLOCKS,
+    Blocks,
     Cipher,
     FrameCodec,
-    Stored,
     digest,
 )
 from slurm_reclaim.adapters.store.private import open_private
@@ -41,7 +41,6 @@ _MAGIC = b"RCLMPACK"
 _VERSION = 1
 # Frames on their way to the disk: what bounds the memory of a dump.
 _PENDING = 8
-_SYNC_EVERY = 0.05
 _CACHED = 32
 
 
@@ -57,60 +56,61 @@ class _Table(msgspec.Struct):
 
 
 class PackWriter:
-    """Frames are numbered when they are begun and stored in the order in which they are full.
-    Compression, writing and syncing run beside the caller. OSError where the disk says no."""
+    """Frames are numbered when they are begun and stored as they come out of their compression,
+    which, like the writing, runs beside the caller. OSError where the disk says no."""
 
     def __init__(self, path: Path, codec: FrameCodec, workers: int) -> None:
         self.path = path
         self._codec = codec
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = Appender(path)
         self._offsets, self._lengths, self._blocks = array("Q"), array("I"), array("H")
         self._digests = bytearray()
-        self._at = 0
         self._error: BaseException | None = None
         self._pool = ThreadPoolExecutor(workers)
-        self._queue: queue.Queue[tuple[int, int, Future[tuple[Stored, bytes]]] | None] = (
-            queue.Queue(_PENDING)
-        )
-        self._writer = threading.Thread(target=self._guarded, args=(self._write,), daemon=True)
-        self._written = threading.Event()
-        self._syncer = threading.Thread(target=self._guarded, args=(self._sync,), daemon=True)
-        self._writer.start()
-        self._syncer.start()
+        self._room = threading.Semaphore(_PENDING)
+        self._turn = threading.Lock()
 
     def begin(self) -> int:
         """The number of a new frame."""
-        self._offsets.append(0)
-        self._lengths.append(0)
-        self._blocks.append(0)
-        self._digests += bytes(DIGEST)
-        return len(self._offsets) - 1
+        with self._turn:
+            self._offsets.append(0)
+            self._lengths.append(0)
+            self._blocks.append(0)
+            self._digests += bytes(DIGEST)
+            return len(self._offsets) - 1
 
     def fill(self, number: int, blocks: bytes | bytearray) -> None:
         """Store frame `number`; `blocks` must not be touched any more. Waits while too many are on
         their way."""
+        self._raise()
+        self._room.acquire()
+        self._pool.submit(self._store, number, blocks)
+
+    def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-        self._queue.put(
-            (number, len(blocks) // BLOCK, self._pool.submit(self._encode, blocks, number))
-        )
 
-    def _encode(self, blocks: bytes | bytearray, number: int) -> tuple[Stored, bytes]:
-        stored = self._codec.encode(blocks, number)
-        return stored, digest(*stored)
+    def _store(self, number: int, blocks: bytes | bytearray) -> None:
+        try:
+            stored = self._codec.encode(blocks, number)
+            named, length = digest(*stored), sum(map(len, stored))
+            with self._turn:
+                self._offsets[number], self._lengths[number] = self._file.size, length
+                self._blocks[number] = len(blocks) // BLOCK
+                self._digests[number * DIGEST : (number + 1) * DIGEST] = named
+                self._file.append(*stored)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._room.release()
 
     def finish(self, hashes: bytes | bytearray) -> Part:
         """Write the rest, make it durable and close. The part is named by the file's name."""
-        self._queue.put(None)
-        self._writer.join()
-        self._written.set()
-        self._syncer.join()
         self._pool.shutdown()
-        if self._error is not None:
-            raise self._error
+        self._raise()
         stored = self._codec.encode(bytes(hashes), len(self._offsets))
-        place = (self._at, sum(map(len, stored)), digest(*stored))
-        self._append(*stored)
+        place = (self._file.size, sum(map(len, stored)), digest(*stored))
+        self._file.append(*stored)
         table = msgspec.msgpack.encode(
             _Table(
                 _VERSION,
@@ -121,54 +121,10 @@ class PackWriter:
                 place,
             )
         )
-        at = self._at
-        self._append(table)
-        self._append(_FOOTER.pack(_MAGIC, at, len(table)))
-        os.fsync(self._fd)
-        os.close(self._fd)
-        return Part(self.path.name, self._at, digest(table).hex())
-
-    @property
-    def stored(self) -> int:
-        """Bytes written so far."""
-        return self._at
-
-    def _append(self, *pieces: bytes | bytearray | memoryview) -> None:
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-            self._at += len(piece)
-
-    def _guarded(self, work: object) -> None:
-        try:
-            work()  # type: ignore[operator]
-        except BaseException as error:
-            self._error = error
-            if work == self._write:
-                self._drain()
-
-    def _drain(self) -> None:
-        """After an error: nobody may wait for a queue that nobody empties."""
-        while self._queue.get() is not None:
-            pass
-
-    def _write(self) -> None:
-        while (item := self._queue.get()) is not None:
-            number, blocks, coded = item
-            stored, named = coded.result()
-            self._offsets[number], self._lengths[number] = self._at, sum(map(len, stored))
-            self._blocks[number] = blocks
-            self._digests[number * DIGEST : (number + 1) * DIGEST] = named
-            self._append(*stored)
-
-    def _sync(self) -> None:
-        """Push it to the disk while the dump goes on, so that the last fsync has little to do."""
-        synced = 0
-        while not self._written.wait(_SYNC_EVERY):
-            if self._at - synced >= 8 << 20:
-                synced = self._at
-                os.fdatasync(self._fd)
+        at = self._file.size
+        self._file.append(table, _FOOTER.pack(_MAGIC, at, len(table)))
+        self._file.finish()
+        return Part(self.path.name, self._file.size, digest(table).hex())
 
 
 class PackReader:
@@ -179,7 +135,7 @@ class PackReader:
         self.name = part.path
         self._codec = codec
         self._lock = threading.Lock()
-        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cache: OrderedDict[int, Blocks] = OrderedDict()
         # Not followed, not waited for: whatever lies there must be the plain file we wrote.
         self._fd = open_private(path, what=part.path)
         try:
@@ -230,7 +186,7 @@ class PackReader:
     def frames(self) -> int:
         return len(self._offsets)
 
-    def hashes(self) -> bytes:
+    def hashes(self) -> Blocks:
         """16 bytes for each of 256 blocks a frame, by frame number."""
         at, length, named = self._table.hashes
         stored = self._read(at, length)
@@ -238,7 +194,7 @@ class PackReader:
             raise IntegrityError(f"the hashes of {self.name} are not what was written")
         return self._codec.decode(stored, self.frames, self.frames * FRAME_BLOCKS * HASH)
 
-    def frame(self, number: int, *, keep: bool = True) -> bytes:
+    def frame(self, number: int, *, keep: bool = True) -> Blocks:
         """The blocks of a frame, checked. With `keep` the last few are remembered."""
         with self._lock:
             if number in self._cache:

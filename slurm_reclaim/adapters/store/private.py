@@ -23,8 +23,8 @@ def open_private(path: Path, *, what: str = "", names: int = 1) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if os.path.islink(path):
-            raise IntegrityError(f"{what} is a symbolic link") from None
+        if kind := _not_plain(path):
+            raise IntegrityError(f"{what} is {kind}") from None
         raise StoreUnavailable(f"{what}: {error.strerror}") from error
     try:
         if problem := not_private(os.fstat(fd), names):
@@ -33,6 +33,17 @@ def open_private(path: Path, *, what: str = "", names: int = 1) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _not_plain(path: Path) -> str:
+    """Of what can't be opened: a link, or a socket, say."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    if stat.S_ISREG(mode):
+        return ""
+    return "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
 
 
 def not_private(facts: os.stat_result, names: int = 1) -> str:

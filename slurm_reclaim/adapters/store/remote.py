@@ -206,7 +206,8 @@ class RemoteStore:
             self._fetch_leased(session, restarts, deadline)
 
     def _fetch_leased(self, session: SessionId, restarts: int, deadline: float) -> None:
-        there = self.bucket.list(f"{session}/", LISTING)
+        listing = min(deadline, time.monotonic() + LISTING)
+        there = self.bucket.look_through(f"{session}/", listing)
         manifest = self._fetch_manifest(session, restarts, there, deadline)
         missing = fetch.missing(self.local, session, manifest)
         self.cache.make_room(sum(part.size for part in missing))

@@ -19,6 +19,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_reclaim.adapters.store.files import fsync_directory
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.private import read_private
 from slurm_reclaim.errors import SealBroken, StoreUnavailable
@@ -49,6 +50,8 @@ def store_id(root: Path) -> str:
             pass
         finally:
             made.unlink()
+        # Before anything is sealed for it: by another name, after a power failure, no seal holds.
+        fsync_directory(root)
         return _read_id(path)
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror or error}") from error

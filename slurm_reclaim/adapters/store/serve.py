@@ -14,7 +14,6 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,12 +22,17 @@ from typing import Any
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
+from slurm_reclaim.adapters.store.frames import FRAME, Blocks
 from slurm_reclaim.adapters.store.packs import open_pack
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
 
 # Frames decoded ahead of the one that is written.
 _AHEAD = 4
+# Lent and not read yet, with a pipe of at most 1 MiB; where it is larger they are waited for.
+_UNREAD = 4
+# Of these CRIU reads, which copies, into the memory that it restores.
+_COPIED = "pages-"
 
 
 class Serve:
@@ -108,23 +112,26 @@ class Serve:
         exists = name in self._bulk or (self._images / name).is_file()
         criu.answer(connection, exists)
         if exists:
-            self._start(self._bulk.get(name), name, criu.receive_pipe(connection))
+            pipe = criu.receive_pipe(connection)
+            self._start(self._bulk.get(name), name, pipe, lend=name.startswith(_COPIED))
         return True
 
-    def _start(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+    def _start(
+        self, stream: blocks.Stream | None, name: str, fd: int, *, lend: bool = False
+    ) -> None:
         if stream is None and (self._images / name).stat().st_size <= _capacity(fd):
             self._feed(None, name, fd)  # nobody is waited for
         else:
-            threading.Thread(target=self._feed, args=(stream, name, fd), daemon=True).start()
+            words = (stream, name, fd, lend)
+            threading.Thread(target=self._feed, args=words, daemon=True).start()
 
-    def _feed(self, stream: blocks.Stream | None, name: str, fd: int) -> None:
+    def _feed(self, stream: blocks.Stream | None, name: str, fd: int, lend: bool = False) -> None:
         try:
             if stream is None:
                 write_all(fd, memoryview((self._images / name).read_bytes()))
             else:
                 talk.widen(fd)
-                for piece in self._pieces(stream):
-                    write_all(fd, memoryview(piece))
+                (self._lend if lend else self._write)(stream, fd)
         except BrokenPipeError:
             pass  # the reader has seen enough
         except (ReclaimError, OSError) as error:
@@ -135,16 +142,38 @@ class Serve:
         finally:
             os.close(fd)
 
-    def _pieces(self, stream: blocks.Stream) -> Iterator[bytes]:
-        """The stream in pieces of about a frame, a few of them put together ahead."""
-        ahead: deque[Future[bytes]] = deque()
+    def _write(self, stream: blocks.Stream, fd: int) -> None:
+        """In pieces of about a frame, a few of them put together ahead."""
+        ahead: deque[Future[Blocks]] = deque()
         batches = blocks.batches(stream)
         while True:
             while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
                 ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
             if not ahead:
                 return
-            yield ahead.popleft().result()
+            write_all(fd, memoryview(ahead.popleft().result()))
+
+    def _lend(self, stream: blocks.Stream, fd: int) -> None:
+        """As `_write`, to a reader that copies, from the memory where the pieces are put."""
+        # Where nothing is lent a program of ours starts faster without it.
+        from slurm_reclaim.adapters.store.lending import Ring
+
+        ring = Ring(fd, _AHEAD + _UNREAD, 2 * FRAME)  # a batch may be of almost two
+        ahead: deque[tuple[int, Future[int]]] = deque()
+        batches = blocks.batches(stream)
+        while True:
+            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
+                slot = ring.take()
+                ahead.append((slot, self._pool.submit(self._put, batch, ring.room(slot))))
+            if not ahead:
+                return
+            slot, size = ahead.popleft()
+            ring.lend(slot, size.result())
+
+    def _put(self, batch: blocks.Batch, room: memoryview) -> int:
+        data = blocks.assemble(batch, self._packs)
+        room[: len(data)] = data
+        return len(data)
 
 
 def _capacity(pipe: int) -> int:

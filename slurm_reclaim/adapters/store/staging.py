@@ -25,6 +25,9 @@ from slurm_reclaim.model.checkpoint import Contents, Credentials, Manifest, Part
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 # Buffers of a MiB are taken and given back all the time: not from and to the kernel each.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
+# Seconds without a word from a program that has nothing to wait for but the end of a pipe: whoever
+# wrote into it ran as the session's owner, who can hold it open for good.
+PATIENCE = 120.0
 # -I: no directory and no variable of anybody's has a say in what is imported. -S: what lies in the
 # site's directories is found there, but no .pth file in them is obeyed, which takes its time.
 _START = (
@@ -47,8 +50,24 @@ class _Program:
     ) -> None:
         self.work = work
         self.images, self.criu = work / "images", work / "criu"
+        self._changed = threading.Condition()
+        self._trouble: tuple[str, str] | None = None
+        self._gone = False
+        self._told: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._note = note
         shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(mode=0o700, parents=True)
+        try:
+            self._start(module, listen, owner)
+        except BaseException as error:
+            shutil.rmtree(work, ignore_errors=True)
+            if isinstance(error, OSError):
+                why = f"the program at the store can't be started in {work}: {error.strerror}"
+                raise StoreUnavailable(why) from error
+            raise
+
+    def _start(self, module: str, listen: str, owner: Credentials) -> None:
+        self.work.mkdir(mode=0o700, parents=True)
         self.images.mkdir(mode=0o700)
         self.criu.mkdir(mode=0o700)
         fd = os.open(self.criu, os.O_RDONLY | os.O_DIRECTORY)
@@ -59,21 +78,15 @@ class _Program:
         os.chown(self.criu, owner.uid, owner.gid)
         self._ours, theirs = talk.pair()
         places = [str(Path(slurm_reclaim.__file__).parent.parent), *site.getsitepackages()]
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START.format(places=places, module=module),
-             str(listening.fileno()), str(theirs.fileno())],
-            pass_fds=(listening.fileno(), theirs.fileno()),
-            stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC, start_new_session=True,
-        )  # fmt: skip
-        listening.close()
-        theirs.close()
-        self._changed = threading.Condition()
-        self._trouble: tuple[str, str] | None = None
-        self._gone = False
-        self._told: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}
-        self._note = note
-        threading.Thread(target=self._listen, daemon=True).start()
+        with listening, theirs:
+            # It ends when nobody has the other end any more.
+            threading.Thread(target=self._listen, daemon=True).start()
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _START.format(places=places, module=module),
+                 str(listening.fileno()), str(theirs.fileno())],
+                pass_fds=(listening.fileno(), theirs.fileno()), start_new_session=True,
+                stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT | _MALLOC,
+            )  # fmt: skip
 
     def _listen(self) -> None:
         while True:
@@ -97,21 +110,32 @@ class _Program:
         if "raw" in message:
             self._note(message["raw"])
 
-    def say(self, message: dict[str, Any], fd: int | None = None) -> None:
+    def order(self, orders: dict[str, Any]) -> None:
+        """The first that it is told: what to do. It is ended where that can't be said."""
         try:
-            talk.send(self._ours, message, fd)
+            self.say(orders, send=talk.send_large)
+        except BaseException:
+            self.close()
+            raise
+
+    def say(self, *what: Any, send: Callable[..., None] = talk.send) -> None:
+        """A message, and a descriptor where one goes with it."""
+        try:
+            send(self._ours, *what)
         except (talk.Hangup, OSError) as error:
             self._raise()
             raise StoreUnavailable("the program at the store has ended") from error
 
-    def wait(self, for_: Callable[[], bool]) -> dict[str, Any]:
-        """What it told, once `for_` holds. Raises what it complained of."""
+    def wait(self, for_: Callable[[], bool], pipe: str = "") -> dict[str, Any]:
+        """What it told, once `for_` holds. Raises what it complained of, and StoreUnavailable where
+        it waits for the end of `pipe` and that does not come."""
         with self._changed:
             while not for_():
                 self._raise()
                 if self._gone:
                     raise StoreUnavailable("the program at the store was killed")
-                self._changed.wait()
+                if not self._changed.wait(PATIENCE if pipe else None):
+                    raise StoreUnavailable(f"{pipe} does not end: its pipe is held open, or stuck")
             return dict(self._told)
 
     def _raise(self) -> None:
@@ -158,23 +182,24 @@ class Staging(_Program):
         self.folder = folder
         self._orders = orders
         self._wrap = wrap
-        self.say(orders | {"folder": str(folder), "images": str(self.images)})
+        self.order(orders | {"folder": str(folder), "images": str(self.images)})
 
     @contextmanager
     def receive(self, name: str) -> Iterator[BinaryIO]:
-        """A pipe; what is written into it becomes the stream `name`, stored on return."""
+        """A pipe; what is written into it becomes the stream `name`, stored on return. Of what
+        raises inside nothing is waited for."""
         reading, writing = os.pipe()
-        try:
-            self.say({"do": "take", "name": name}, reading)
-        finally:
-            os.close(reading)
         with suppress(BrokenPipeError), os.fdopen(writing, "wb", buffering=0) as file:
+            try:
+                self.say({"do": "take", "name": name}, reading)
+            finally:
+                os.close(reading)
             yield file
-        self.wait(lambda: name in self._sizes)
+        self.wait(lambda: name in self._sizes, name)
 
     def settle(self) -> None:
         """CRIU has ended: wait until its last image has been taken out of its pipe."""
-        self.wait(lambda: "settled" in self._told)
+        self.wait(lambda: "settled" in self._told, "CRIU's last image")
 
     def size(self, name: str) -> int:
         """Bytes of a stream that was received."""
@@ -210,20 +235,16 @@ class Opened(_Program):
         self._asked = 0
         super().__init__("serve", criu.SERVE_SOCKET, work, manifest.credentials)
         self.manifest = manifest
-        try:
-            self.say(
-                {
-                    "folder": str(folder),
-                    "packs": str(packs),
-                    "images": str(self.images),
-                    "index": asdict(manifest.contents.parts[0]),
-                    "known": [asdict(pack) for pack in manifest.contents.packs],
-                    "keys": keys,
-                }
-            )
-        except BaseException:
-            self.close()
-            raise
+        self.order(
+            {
+                "folder": str(folder),
+                "packs": str(packs),
+                "images": str(self.images),
+                "index": asdict(manifest.contents.parts[0]),
+                "known": [asdict(pack) for pack in manifest.contents.packs],
+                "keys": keys,
+            }
+        )
 
     def ready(self) -> None:
         """Wait until the program has started and seen that all it needs is there; nothing that can
@@ -240,11 +261,11 @@ class Opened(_Program):
         what was read was not all."""
         self.ready()
         reading, writing = os.pipe()
-        try:
-            self.say({"do": "send", "name": name}, writing)
-        finally:
-            os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as file:
+            try:
+                self.say({"do": "send", "name": name}, writing)
+            finally:
+                os.close(writing)
             yield file
         if why := self.trouble():
             raise IntegrityError(why)

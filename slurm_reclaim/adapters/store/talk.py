@@ -3,9 +3,11 @@ pair, with a descriptor where there is something to read from or write to."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -41,16 +43,36 @@ def send(end: socket.socket, message: dict[str, Any], fd: int | None = None) -> 
         raise Hangup from error
 
 
+def send_large(end: socket.socket, message: dict[str, Any]) -> None:
+    """As a file in memory, since a packet has its limits. Raises Hangup."""
+    with os.fdopen(os.memfd_create("orders"), "w+b") as file:
+        file.write(json.dumps(message).encode())
+        file.seek(0)
+        send(end, {}, file.fileno())
+
+
+def receive_large(end: socket.socket) -> dict[str, Any]:
+    """What `send_large` sent, or `send`: an agent from before an upgrade. Raises Hangup."""
+    message, fd = receive(end)
+    if fd is None:
+        return message
+    with os.fdopen(fd, "rb") as file:
+        orders: dict[str, Any] = json.load(file)
+    return orders
+
+
 def receive(end: socket.socket) -> tuple[dict[str, Any], int | None]:
     """The next message, and the descriptor that came with it. Raises Hangup."""
     try:
-        raw, fds, _, _ = socket.recv_fds(end, _LARGEST, 1)
+        raw, fds, flags, _ = socket.recv_fds(end, _LARGEST, 1)
     except ConnectionResetError as error:
         raise Hangup from error
     if not raw:
         for fd in fds:
             os.close(fd)
         raise Hangup
+    if flags & socket.MSG_TRUNC:
+        raise OSError(errno.EMSGSIZE, f"a message of more than {_LARGEST} bytes")
     return json.loads(raw), (fds[0] if fds else None)
 
 
@@ -70,8 +92,11 @@ def run(program: Callable[[socket.socket, socket.socket, dict[str, Any]], Progra
     first message. What goes wrong is told to the agent."""
     listening = socket.socket(fileno=int(sys.argv[1]))
     agent = socket.socket(fileno=int(sys.argv[2]))
+    # Each pack is a descriptor, and systemd's limit is made for select(2).
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        orders, _ = receive(agent)
+        orders = receive_large(agent)
         program(listening, agent, orders).run()
     except Hangup:
         raise SystemExit("the agent is gone") from None

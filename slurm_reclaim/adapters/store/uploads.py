@@ -25,8 +25,6 @@ from slurm_reclaim.model.upload import Upload, UploadState
 
 log = logging.getLogger(__name__)
 
-# Copies of the small files of a checkpoint being uploaded.
-_UPLOADING = ".uploading-"
 _CLEAR = 5.0
 LISTING = 15.0  # seconds for a list that no job start waits for
 
@@ -51,7 +49,8 @@ class Uploads:
         with fetch.answering(self.local.root):
             self.bucket.put(guard, folder / marks.MARK, deadline)
             self.bucket.drop_fragments(prefix, deadline)
-            there = self.bucket.list(prefix, LISTING)
+            listing = min(deadline, time.monotonic() + LISTING)
+            there = self.bucket.look_through(prefix, listing)
             proven = self._proven(session)
             for pack in manifest.packs:
                 key = f"{prefix}{PACKS}/{pack.path}"
@@ -121,7 +120,7 @@ class Uploads:
     def _finish(self, session: SessionId, restarts: int) -> bool:
         """Upload one, while its session may be restored and dumped again. Whether it was."""
         folder = self.local.checkpoint_dir(session, restarts)
-        frozen = folder.with_name(f"{_UPLOADING}{restarts}")
+        frozen = folder.with_name(f"{fetch.UPLOADING}{restarts}")
         lock = self._cache.lock(session)
         if not lock.acquire(blocking=False):
             return False  # it is being committed or fetched; its turn comes
@@ -159,10 +158,12 @@ class Uploads:
         }
         try:
             self.local.check()
+            here = {mark: self._cache.marked(mark) for mark in states}
+            self._heard &= {(session, restarts) for _, session, restarts in here[Mark.COPY]}
             return tuple(
-                Upload(str(session), restarts, states[mark])
-                for mark in states
-                for _, session, restarts in self._cache.marked(mark)
+                Upload(str(session), restarts, state)
+                for mark, state in states.items()
+                for _, session, restarts in here[mark]
                 if mark is not Mark.COPY or (session, restarts) not in self._heard
             )
         except (ReclaimError, OSError) as error:
@@ -175,11 +176,17 @@ class Uploads:
             session = fetch.named(told.session)
             if session is None or told.state is UploadState.PENDING:
                 continue
-            with self._cache.locked(session), suppress(ReclaimError, OSError):
-                folder = self.local.checkpoint_dir(session, told.restarts)
-                if marks.read(folder) in (Mark.UPLOADED, Mark.STORED):
-                    marks.write(folder, Mark.COPY)
-                self._heard.add((session, told.restarts))
+            lock = self._cache.lock(session)
+            if not lock.acquire(blocking=False):
+                continue  # it is being sent or fetched; reports don't wait for it, it is told again
+            try:
+                with suppress(ReclaimError, OSError):
+                    folder = self.local.checkpoint_dir(session, told.restarts)
+                    if marks.read(folder) in (Mark.UPLOADED, Mark.STORED):
+                        marks.write(folder, Mark.COPY)
+                    self._heard.add((session, told.restarts))
+            finally:
+                lock.release()
 
     def withdraw(self, session: SessionId, restarts: int) -> None:
         """It was never a checkpoint. Should its manifest have arrived at the remote place unseen,

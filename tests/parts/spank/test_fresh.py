@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import UID, children, init_of, name_of, wait_until
 
+from slurm_reclaim.daemon.node_sessions import _remove as remove
+
 FRESH = {"mode": "fresh", "reason": "test", "block_io_uring": 0, "private_tmp": "", "last_pid": 299}
 
 
@@ -168,6 +170,34 @@ def test_private_tmp(bench):
     again = bench.script(text)
     assert again.status() == 0
     assert again.text() == "1777\n"
+
+
+def test_private_tmp_of_a_restore_is_empty(bench):
+    """What an earlier life has left there is not what the checkpoint holds."""
+    private = bench.base / "tmp77"
+    (private / "tmp").mkdir(parents=True)
+    (private / "tmp/stale").touch()
+    agent = bench.agent(**{**FRESH, "mode": "restore", "private_tmp": private})
+    task = bench.script("echo never")
+    agent.attached(77)
+    assert os.listdir(f"/proc/{init_of(task)}/root/tmp") == []
+    assert os.listdir(private / "tmp") == []
+
+
+def test_private_tmp_is_held_for_as_long_as_the_session_lives(bench):
+    """An agent that comes up meanwhile, with an earlier life of the job in its records, lets it."""
+    private = bench.base / "tmp77"
+    agent = bench.agent(**{**FRESH, "private_tmp": private})
+    task = bench.script("echo here > /tmp/file; sleep 60")
+    agent.attached(77)
+    wait_until(lambda: (private / "tmp/file").exists())
+    remove(str(private))
+    assert (private / "tmp/file").exists()
+    os.kill(init_of(task), signal.SIGKILL)
+    task.status()
+    remove(str(private))
+    assert not private.exists()
+    assert [path for path in bench.base.iterdir() if "gone" in path.name] == []
 
 
 def test_private_tmp_name_taken_by_somebody(bench):

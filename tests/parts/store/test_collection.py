@@ -190,3 +190,24 @@ def test_what_made_room_for_a_newer_one_does_not_come_back(
     shutil.copytree(store.checkpoint_dir(ID, 1), store.session_dir(ID) / ".replaced-1")
     collection.expire(ID, [0, 1], ended=False)
     assert store.committed(ID) == [2]
+
+
+def test_a_manifest_that_the_disk_does_not_give_is_no_trouble_of_others(
+    store: DirectoryStore, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three(store)
+    read = store.read
+
+    def failing(id: SessionId, restarts: int) -> Manifest:
+        if (id, restarts) == (ID, 1):
+            raise StoreUnavailable("manifest.json: Input/output error")
+        return read(id, restarts)
+
+    monkeypatch.setattr(store, "read", failing)
+    ((mine, other), _) = collection.catalogue()
+    assert [bool(each.problem) for each in mine.checkpoints] == [False, True, False]
+    assert not other.checkpoints[0].problem
+    monkeypatch.setattr(store, "read", lambda *_: failing(ID, 1))
+    (store.root / ".slurm-reclaim-store").unlink()
+    with pytest.raises(StoreUnavailable, match=r"no \.slurm-reclaim-store"):
+        collection.stored(ID)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.export import export
-from slurm_reclaim.errors import IntegrityError, OperationFailed
+from slurm_reclaim.errors import IntegrityError, OperationFailed, ReclaimError
 from tests.parts.store.kept import flip, three
 from tests.parts.store.stored import ID
 
@@ -74,3 +75,33 @@ def test_an_export_needs_nothing_else(
     with pytest.raises(OperationFailed, match="can't be written"):
         export(Collection(store, "n1"), ID, 1, target)
     assert os.listdir(target.parent) == ["7.tar"], "what is there is never replaced"
+
+
+@pytest.mark.parametrize("name", ["0", ".expired-0", ".staging-5", "packs", ""])
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_is_deleted_where_a_link_leads(
+    store: DirectoryStore, collection: Collection, tmp_path: Path, name: str, ended: bool
+) -> None:
+    """Of a store that was copied from where users write, say."""
+    three(store)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    names = ["0-1.pack", "0-9.pack", "manifest.json", "precious"]
+    for each in names:
+        (elsewhere / each).write_text("mine")
+    place = store.session_dir(ID) / name
+    if place.is_dir():
+        place.rename(tmp_path / "moved")
+    place.symlink_to(elsewhere)
+    with suppress(ReclaimError):
+        collection.expire(ID, [0, 1, 2] if ended else [0], ended=ended)
+    assert sorted(os.listdir(elsewhere)) == names
+
+
+@pytest.mark.parametrize("target", ["/", ".", "..", "/nonexistent/file", "/" + "x" * 300])
+def test_what_can_not_be_a_file_is_named(
+    store: DirectoryStore, collection: Collection, target: str
+) -> None:
+    three(store)
+    with pytest.raises(OperationFailed, match="can't be written"):
+        export(collection, ID, 2, Path(target))

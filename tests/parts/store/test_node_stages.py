@@ -3,7 +3,7 @@
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.order import Outcome
 from tests.parts.store.stages import hibernate, is_saved, runs_on
-from tests.parts.store.world import MEMORY, World
+from tests.parts.store.world import ID, MEMORY, World
 
 
 def test_the_main_path(tmp_path):
@@ -23,8 +23,9 @@ def test_blockers_are_named_and_nothing_is_touched(tmp_path):
     assert result.outcome is Outcome.REFUSED
     assert "traced" in result.reason
     assert result.blockers == tuple(world.tree.found)
-    assert world.steps == ["blockers"]
+    assert set(world.steps) == {"reserve", "staging", "stage", "blockers", "save"}
     assert runs_on(world)
+    assert not world.store.real.staging(ID, 0).exists()
 
 
 def test_an_order_for_another_incarnation_is_stale(tmp_path):

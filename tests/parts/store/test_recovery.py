@@ -20,7 +20,8 @@ from slurm_reclaim.daemon.node_starts import NodeStarts
 from slurm_reclaim.errors import AgentUnavailable, StoreUnavailable
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
-from tests.parts.store.stored import ID, new_store
+from slurm_reclaim.stages.node_record import save_if_possible
+from tests.parts.store.stored import ID, commit, new_store
 
 
 class Clock:
@@ -33,12 +34,19 @@ class Away:
 
     def __init__(self, store, times):
         self._store, self.left = store, times
+        self.manifest = {}  # what is another one in it
 
     def committed_here(self, *words):
         self.left -= 1
         if self.left >= 0:
             raise StoreUnavailable("store: Stale file handle")
         return self._store.committed_here(*words)
+
+    def read(self, *words):
+        self.left -= 1
+        if self.left >= 0:
+            raise StoreUnavailable("store: Stale file handle")
+        return replace(self._store.read(*words), **self.manifest)
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -50,6 +58,9 @@ class Link:
     def __init__(self):
         self.said = []
         self.refuses = False
+
+    def adopt_root(self, pid):
+        self.said.append(pid)
 
     def unhold(self):
         self.said.append("unhold")
@@ -159,3 +170,71 @@ async def test_one_that_is_saved_stays_held(node):
     await node.attaches(held="1")
     await asyncio.sleep(0.2)
     assert (session.held, node.link.said) == (True, [])
+
+
+async def test_a_restored_tree_lives_on_when_the_store_is_there_again(node, frozen):
+    """Its agent died before it could say that it was restored, and the next has no store yet."""
+    commit(node.store._store, 0)
+    inner = tree.read(frozen[1]).inner
+    node.store.left, node.store.manifest = 3, {"root_pid": inner, "processes": 1}
+    session = node.has(Living.RESTORING, checkpoint=0)
+    await node.attaches()
+    await until(lambda: session.living is not Living.RESTORING)
+    assert (session.living, session.root, node.link.said) == (Living.RUNNING, inner, [inner])
+    assert tree.read(frozen[1]) is not None
+
+
+async def test_what_is_not_whole_is_gone(node, frozen):
+    commit(node.store._store, 0)
+    session = node.has(Living.RESTORING, checkpoint=0)
+    await node.attaches()
+    await until(lambda: session.living is Living.RESTORE_FAILED)
+    left = tree.read(frozen[1])
+    assert left is None or left.state in "ZX"
+
+
+async def test_a_tree_whose_image_is_not_to_be_believed_is_all_there_is(node, frozen):
+    commit(node.store._store, 0)
+    (node.store._store.checkpoint_dir(ID, 0) / "manifest.json").write_bytes(b"{}")
+    session = node.has(Living.RESTORING, checkpoint=0)
+    await node.attaches()
+    await asyncio.sleep(0.3)
+    assert session.living is Living.RESTORING
+    assert tree.read(frozen[1]).state not in "ZX"
+    node.sessions.forget(session, "the job ended")
+    await until(lambda: 7 not in node.sessions.busy)
+
+
+async def test_a_restore_that_had_not_begun_waits_for_nothing(node):
+    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "60"]) as shell:
+        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
+        await until(children.read_text)
+        node.init = int(children.read_text())
+        node.store.left = 10**6
+        session = node.has(Living.RESTORING)
+        await node.attaches()
+        await until(lambda: session.living is Living.RESTORE_FAILED)
+        shell.kill()
+
+
+def test_what_could_not_be_written_down_is_written_down_later(node):
+    """A full disk, at the end of a restore: with what stands in the record the next agent would
+    take the session, long at work again, for one that came back in part."""
+    session = node.has(Living.RESTORING)
+    node.sessions.save(session)
+    full = [True]
+    real = node.sessions._records.save
+
+    def save(one):
+        if full[0]:
+            raise StoreUnavailable("records/7.json: No space left on device")
+        real(one)
+
+    node.sessions._records.save = save
+    session.living = Living.RUNNING
+    save_if_possible(session, node.sessions.save)
+    node.sessions.sweep()
+    assert [one.living for one in node.sessions._records.load()] == [Living.RESTORING]
+    full[0] = False
+    node.sessions.sweep()
+    assert [one.living for one in node.sessions._records.load()] == [Living.RUNNING]

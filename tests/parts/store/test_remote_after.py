@@ -1,6 +1,7 @@
 """Upload after the commit, and the node's directory as a cache."""
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -8,6 +9,7 @@ import time
 import pytest
 
 from slurm_reclaim.adapters.store import marks
+from slurm_reclaim.adapters.store.collection import LEASE
 from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.remote import RemoteStore
 from slurm_reclaim.daemon.node_uploads import NodeUploads
@@ -158,3 +160,59 @@ def test_a_copy_that_is_read_does_not_make_room(cloud, monkeypatch):
     one.store.reserve(15)
     assert one.here() == []
     assert one.store.committed(ID) == [0]
+
+
+def test_what_was_read_by_an_agent_that_was_killed_makes_room_later(cloud, monkeypatch):
+    """Whoever reads says so in a file of its own, and takes it away when all is well."""
+    one = cloud.node("n1")
+    one.put(0, {"pages-1.img": DATA})
+    monkeypatch_room(monkeypatch, one, gain=10)
+    folder = one.local.session_dir(ID)
+    reader = folder / ".reading-n1.0badcafe"
+    reader.touch()
+    with pytest.raises(StoreUnavailable):
+        one.store.reserve(15)
+    os.utime(reader, (time.time() - LEASE - 1,) * 2)
+    (folder / ".uploading-0").mkdir()
+    (folder / ".uploading-0" / "index").touch()
+    one.store.reserve(15)
+    assert one.here() == []
+    assert not folder.exists()
+
+
+def test_nothing_is_left_of_a_manifest_that_was_looked_at(cloud, monkeypatch):
+    one, two = cloud.node("n1"), cloud.node("n2")
+    one.put(0, {"pages-1.img": DATA})
+    assert two.store.read(ID, 0).restarts == 0
+    monkeypatch_room(monkeypatch, two, gain=10)
+    two.store.reserve(15)
+    assert not two.local.session_dir(ID).exists()
+
+
+def test_an_agent_that_runs_for_long_remembers_no_session_of_the_past(cloud, monkeypatch):
+    one = cloud.node("n1", before=False)
+    one.put(0, {"pages-1.img": DATA})
+    one.store.uploads.finish_all()
+    one.store.uploads.acknowledged(one.store.uploads.told())
+    assert told(one) == [], "what was heard is not told again"
+    monkeypatch_room(monkeypatch, one, gain=10)
+    one.store.reserve(15)
+    assert told(one) == []
+    assert one.store.uploads._heard == set()
+    gc.collect()
+    assert len(one.store.cache._locks) == 0
+
+
+def test_no_report_waits_for_a_session_that_is_being_sent(cloud):
+    """Reports of the whole node come from the thread that learns what the controller knows."""
+    one = cloud.node("n1")
+    one.put(0, {"pages-1.img": DATA})
+    uploads = one.store.uploads
+    with one.store.cache.locked(ID):
+        aside = threading.Thread(target=uploads.acknowledged, args=(uploads.told(),), daemon=True)
+        aside.start()
+        aside.join(10)
+        assert not aside.is_alive()
+        assert told(one) == [(0, UploadState.STORED)]
+    uploads.acknowledged(uploads.told())
+    assert told(one) == []

@@ -165,6 +165,23 @@ def test_half_an_answer_is_fetched_again(cloud, part):
     assert fault.seen == 1
 
 
+def lists(method, path):
+    return method == "GET" and path.rstrip("/") == f"/{BUCKET}"
+
+
+def test_a_list_that_is_refused_for_a_moment_is_asked_for_again(cloud):
+    """Before anything is sent or fetched the remote place is asked what it has."""
+    one, two = cloud.node("n1"), cloud.node("n2")
+    for node in (one, two):
+        node.store.bucket.connect()
+    fault = cloud.proxy.fail(on=lists, times=1, status=503, code="SlowDown")
+    one.put(0, {"pages-1.img": DATA})
+    assert fault.seen == 1
+    fault = cloud.proxy.fail(on=lists, times=1, status=503, code="SlowDown")
+    assert two.get(0, "pages-1.img") == DATA
+    assert fault.seen == 1
+
+
 @pytest.mark.parametrize("part", ["/packs/", "/0/index", "/0/manifest.json"])
 def test_a_fetch_that_fails_leaves_nothing_that_counts(cloud, part):
     one, two = cloud.node("n1"), cloud.node("n2")

@@ -1,6 +1,6 @@
 """Where the PIDs of a session begin."""
 
-from slurm_reclaim.daemon.node_starts import fresh_last_pid
+from slurm_reclaim.daemon.start_terms import fresh_last_pid
 
 LEAST_PID_MAX = 32768
 

@@ -131,7 +131,8 @@ async def test_a_job_that_starts_elsewhere_waits(stand: Stand) -> None:
 
 
 async def test_nonsense_of_one_agent_takes_nobodys_catalogue_away(stand: Stand) -> None:
-    told = (Upload("../etc", 0, UploadState.PENDING), Upload("", -1, UploadState.PENDING))
+    names = ("../etc", "", "lab/7².2001.1000", f"lab/{'7' * 5000}.2001.1000")
+    told = tuple(Upload(name, 0, UploadState.PENDING) for name in names)
     for node in stand.world.agents:
         stand.world.uploads[node] = (*told, *(stand.world.uploads.get(node) or ()))
     await stand.turn()
@@ -142,3 +143,26 @@ async def test_nonsense_of_one_agent_takes_nobodys_catalogue_away(stand: Stand) 
     session = stand.session()
     assert session is not None
     assert [each.session for each in (await asking).checkpoints] == [str(session.id)]
+
+
+async def test_a_job_that_slurm_has_started_elsewhere_does_not_take_the_checkpoint_along(
+    stand: Stand,
+) -> None:
+    """Its node was lost right after the commit, say: where the job is then is not where its
+    checkpoint is, and it must be possible to restore it there once that node is back."""
+    own, elsewhere = other(stand)
+    await stand.restore()
+    stand.world.node_states[own] = frozenset({"down"})
+    stand.world.jobs_by_id[7].excluded = ""
+    stand.world.tick()
+    assert stand.world.jobs_by_id[7].node == elsewhere
+    for _ in range(3):
+        await stand.controller.cycle()
+    session = stand.session()
+    assert session is not None
+    assert session.node == elsewhere
+    assert only_node(stand.desk, session) == own
+    assert session.state is State.RESTORING, "and is not restored where it is not"
+    assert say(stand, own, UploadState.UPLOADED)
+    session = await stand.until(State.ACTIVE)
+    assert session.node == elsewhere

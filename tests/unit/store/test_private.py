@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def fifo(path: Path, good: Path) -> None:
     os.mkfifo(path, 0o600)
 
 
+def a_socket(path: Path, good: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.relpath(path))  # the name of a socket must be short
+    path.chmod(0o600)
+
+
 def folder(path: Path, good: Path) -> None:
     path.mkdir(mode=0o700)
 
@@ -54,7 +61,9 @@ def huge(path: Path, good: Path) -> None:
     os.truncate(path, 1 << 40)
 
 
-@pytest.mark.parametrize("make", [symlink, hard_link, fifo, folder, device, group_writes, huge])
+@pytest.mark.parametrize(
+    "make", [symlink, hard_link, fifo, a_socket, folder, device, group_writes, huge]
+)
 def test_all_else_is_refused(
     good: Path, make: Callable[[Path, Path], None], tmp_path: Path
 ) -> None:
