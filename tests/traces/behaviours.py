@@ -134,12 +134,12 @@ PLAYS: dict[str, Play] = {
     # left, whatever still moves
     "abandoned": left_with(),
     "vram-held": left_with(steady(gpu_pcie=900.0)),
-    "tensorboard-left-open": left_with(steady(cpu=0.018, io=9e3, network=700)),
+    "tensorboard-left-open": left_with(steady(cpu=0.003, io=10, network=700)),
     "open-tab": left_with(steady(cpu=0.012, network=1800)),
     "dead-ssh": left_with(steady(network=5)),
     "tmux-detached": left_with(steady(cpu=0.003)),
     "watch-date": left_with(steady(cpu=0.011)),
-    "top-left-open": left_with(steady(cpu=0.02)),
+    "top-left-open": left_with(steady(cpu=0.0003)),
     "vscode-disconnected": left_with(
         now_and_then(300, {"cpu": 0.012, "io": 2e3}, {"cpu": 0.04, "io": 3e4})
     ),

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 ASKING = 2.0  # seconds for all servers of a session
 PATIENCE = 3.0  # seconds for the whole look
+ENDING = 0.2  # seconds in which a thread that has answered ends
 MOST_NAMED = 5
 
 
@@ -67,6 +68,8 @@ class JupyterMeter:
 
     def _look(self) -> _Look:
         look = _Look()
+        if self._thread is not None:
+            self._thread.join(ENDING)
         if self._thread is not None and self._thread.is_alive():
             look.problem = "Jupyter can't be looked at: the last look has not ended"
             return look

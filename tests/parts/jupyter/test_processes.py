@@ -259,6 +259,22 @@ def test_a_server_that_comes_and_goes_is_noticed(session: Session, looks: list[s
     assert looks == []
 
 
+def test_a_thread_that_has_answered_is_given_time_to_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right before a dump one look follows the other."""
+    session.serve("good")
+    take = JupyterMeter._take
+
+    def slow(meter: JupyterMeter, look: object) -> None:
+        take(meter, look)  # type: ignore[arg-type]
+        time.sleep(0.1)
+
+    monkeypatch.setattr(JupyterMeter, "_take", slow)
+    readings = [session.meter.read(10.0)["jupyter"] for _ in range(3)]
+    assert [reading.value for reading in readings] == [1.0] * 3
+
+
 def test_a_look_that_does_not_end_is_no_sign_that_nothing_changed(
     session: Session, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
