@@ -10,13 +10,14 @@ before it ends: the reading is unknown meanwhile.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_reclaim.adapters.jupyter.interview import Answer, Interview
-from slurm_reclaim.adapters.jupyter.processes import Finder, Found
+from slurm_reclaim.adapters.jupyter.processes import Finder, Found, Kernel
 from slurm_reclaim.adapters.proc.census import Census
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
@@ -27,6 +28,7 @@ ASKING = 2.0  # seconds for all servers of a session
 PATIENCE = 3.0  # seconds for the whole look
 ENDING = 0.2  # seconds in which a thread that has answered ends
 MOST_NAMED = 5
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class JupyterMeter:
         self._finder = Finder(session.init, census)
         self._interview = Interview(session)
         self._last = 0.0
+        self._started: dict[Kernel, float] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -108,7 +111,13 @@ class JupyterMeter:
             return None
         states = [state for answer in look.answers for state in answer.kernels]
         times = {state: min(state.last_activity.timestamp(), now) for state in states}
-        self._last = max([self._last, *times.values()])
+        # A server records what its kernels say, and may miss the first word of one that was
+        # started anew: it has to connect to it again.
+        ours = [k for k in look.found.kernels if asked & set(k.parents)]
+        # Worked out once: the clocks drift, and what creeps forward would be use again and again.
+        self._started = {k: self._started.get(k) or _started(k, now) for k in ours}
+        started = max(self._started.values(), default=0.0)
+        self._last = max([self._last, started, *times.values()])
         also = [f"without a server: {kernel}" for kernel in alone[:MOST_NAMED]]
         problems = [a.problem for a in look.answers if a.problem]
         problems += [state.odd for state in states if state.odd]
@@ -121,11 +130,18 @@ class JupyterMeter:
             said += [f"{len(busy) - MOST_NAMED} more busy"] if len(busy) > MOST_NAMED else []
         elif newest is not None:
             said = [f"{_count(states)} idle, {newest} used last"]
+            if started > times[newest]:
+                said = [f"{_count(states)} idle, one started after {newest} was used last"]
         else:
             said = ["no kernel"] if look.answers else []
         return Reading(
             float(len(busy)), self._last, "; ".join([", ".join(said), *also]).lstrip("; ")
         )
+
+
+def _started(kernel: Kernel, now: float) -> float:
+    """When its process began, in Unix seconds."""
+    return now - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - kernel.start / _TICKS)
 
 
 def _count(states: Sequence[object]) -> str:

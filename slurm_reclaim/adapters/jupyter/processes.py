@@ -57,9 +57,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's process; `parents` those above it, nearest first."""
+    """A kernel's process; `start` clock ticks since boot; `parents` those above it, nearest
+    first."""
 
     pid: int
+    start: int
     name: str
     parents: tuple[int, ...]
 
@@ -202,7 +204,8 @@ class Finder:
             if is_server(known[pid]):
                 servers[pid] = Server(process, known[pid], sure=True)
             else:
-                kernels.append(Kernel(pid, process.name, self._parents(process)))
+                parents = self._parents(process)
+                kernels.append(Kernel(pid, process.start, process.name, parents))
         for kernel in kernels:
             if kernel.parents and not servers.keys() & set(kernel.parents):
                 parent, words = kernel.parents[0], self._words(kernel.parents[0])

@@ -1,10 +1,11 @@
 """What a hostile or broken "Jupyter server" may answer. odd_server.py BEHAVIOUR [--port=N|--sock=P]
 
-Prints its port when it listens, and each request line with its token as it comes.
+With KERNEL in its environment it has a child that looks like a kernel. Prints its port when it listens, and each request line with its token as it comes.
 """
 
 import os
 import socket
+import subprocess
 import sys
 import time
 
@@ -17,6 +18,7 @@ STATE = b'[{"id": "1111", "execution_state": "%s", "last_activity": "2024-01-01T
 
 SAID = {
     "good": OK + GOOD,
+    "idle": OK + STATE % b"idle",
     "none": OK + b"[]",
     "future": OK + GOOD.replace(b"2024-01-02", b"2924-01-02"),
     "redirect": b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n",
@@ -57,6 +59,8 @@ def answer(client, behaviour):
 
 def main():
     behaviour, where = sys.argv[1], sys.argv[-1]
+    if "KERNEL" in os.environ:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", "kernel-1.json"])
     if where.startswith("--sock="):
         server = socket.socket(socket.AF_UNIX)
         server.bind(where[7:])
