@@ -1,6 +1,7 @@
 """What a hostile or broken "Jupyter server" may answer. odd_server.py BEHAVIOUR [--port=N|--sock=P]
 
-With KERNEL in its environment it has a child that looks like a kernel. Prints its port when it listens, and each request line with its token as it comes.
+With KERNEL in its environment it has a child that looks like a kernel. Prints its port when it
+listens, and each request line with its token as it comes.
 """
 
 import os
