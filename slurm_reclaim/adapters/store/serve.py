@@ -14,19 +14,21 @@ import select
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
-from slurm_reclaim.adapters.store.frames import FRAME, Blocks
+from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.packs import open_pack
 from slurm_reclaim.errors import IntegrityError, ReclaimError
 from slurm_reclaim.model.checkpoint import Part
 
+T = TypeVar("T")
 # Frames decoded ahead of the one that is written.
 _AHEAD = 4
 # Lent and not read yet, with a pipe of at most 1 MiB; where it is larger they are waited for.
@@ -143,37 +145,41 @@ class Serve:
             os.close(fd)
 
     def _write(self, stream: blocks.Stream, fd: int) -> None:
-        """In pieces of about a frame, a few of them put together ahead."""
-        ahead: deque[Future[Blocks]] = deque()
-        batches = blocks.batches(stream)
-        while True:
-            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
-                ahead.append(self._pool.submit(blocks.assemble, batch, self._packs))
-            if not ahead:
-                return
-            write_all(fd, memoryview(ahead.popleft().result()))
+        for piece in _ahead(
+            stream, lambda batch: self._pool.submit(blocks.assemble, batch, self._packs)
+        ):
+            write_all(fd, memoryview(piece.result()))
 
     def _lend(self, stream: blocks.Stream, fd: int) -> None:
-        """As `_write`, to a reader that copies, from the memory where the pieces are put."""
+        """To a reader that copies, from the memory where the pieces are put together."""
         # Where nothing is lent a program of ours starts faster without it.
         from slurm_reclaim.adapters.store.lending import Ring
 
         ring = Ring(fd, _AHEAD + _UNREAD, 2 * FRAME)  # a batch may be of almost two
-        ahead: deque[tuple[int, Future[int]]] = deque()
-        batches = blocks.batches(stream)
-        while True:
-            while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
-                slot = ring.take()
-                ahead.append((slot, self._pool.submit(self._put, batch, ring.room(slot))))
-            if not ahead:
-                return
-            slot, size = ahead.popleft()
+
+        def begin(batch: blocks.Batch) -> tuple[int, Future[int]]:
+            slot = ring.take()
+            return slot, self._pool.submit(self._put, batch, ring.room(slot))
+
+        for slot, size in _ahead(stream, begin):
             ring.lend(slot, size.result())
 
     def _put(self, batch: blocks.Batch, room: memoryview) -> int:
         data = blocks.assemble(batch, self._packs)
         room[: len(data)] = data
         return len(data)
+
+
+def _ahead(stream: blocks.Stream, begin: Callable[[blocks.Batch], T]) -> Iterator[T]:
+    """What `begin` gives for each piece of about a frame, begun a few pieces ahead."""
+    ahead: deque[T] = deque()
+    batches = blocks.batches(stream)
+    while True:
+        while len(ahead) < _AHEAD and (batch := next(batches, None)) is not None:
+            ahead.append(begin(batch))
+        if not ahead:
+            return
+        yield ahead.popleft()
 
 
 def _capacity(pipe: int) -> int:

@@ -87,9 +87,8 @@ def test_kernels_without_a_server_are_named_and_do_not_vote(session: Session) ->
     assert (reading.value, reading.last) == (0.0, 0.0)
 
 
-def test_a_process_that_execs_is_seen_in_time(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def become_a_kernel(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was looked at, and is due again, execs."""
     go = session.home / "go"
     subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
     script = session.home / "script"
@@ -100,6 +99,12 @@ def test_a_process_that_execs_is_seen_in_time(
     assert [session.read(), session.read()] == [None, None]
     go.write_text("x\n")
     time.sleep(0.5)
+
+
+def test_a_process_that_execs_is_seen_in_time(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become_a_kernel(session, monkeypatch)
     reading = session.read()
     assert reading is not None
     assert ALONE in reading.what
@@ -155,16 +160,7 @@ def test_who_has_read_is_looked_at_once_a_minute(session: Session) -> None:
 def test_what_a_look_that_failed_was_to_see_is_seen_by_the_next(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = session.home / "go"
-    subprocess.run(["mkfifo", "-m", "666", str(go)], check=True)
-    script = session.home / "script"
-    script.write_text(f"read x < {go}\nexec {shlex.join(sleeper('/tmp/kernel-1.json'))}\n")
-    session.run("sh", str(script))
-    time.sleep(0.5)
-    monkeypatch.setattr(processes, "RESCAN", 0.001)
-    assert [session.read(), session.read()] == [None, None]
-    go.write_text("x\n")
-    time.sleep(0.5)
+    become_a_kernel(session, monkeypatch)
     with monkeypatch.context() as failing:
         failing.setattr(processes.Finder, "_words", lambda *_: (_ for _ in ()).throw(OSError(5)))
         reading = session.read()
