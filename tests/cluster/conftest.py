@@ -279,6 +279,40 @@ def another_lab() -> Iterator[Callable[[str], Lab]]:
         each.down()
 
 
+# FirstJobId only goes up (test_other_lives).
+CONFIGURED = (
+    "find /etc/slurm/*.conf /etc/slurm-reclaim /usr/local/sbin -type f ! -name '*.keys' "
+    '-exec sh -c \'echo "$1" $(grep -av ^FirstJobId "$1" | md5sum)\' - {} \\; | sort'
+)
+
+
+def configured(lab: Lab) -> dict[str, list[str]]:
+    """What each node is configured by: names and digests."""
+    nodes = sorted(path.stem for path in LabPlaces(lab.name).run.glob("*.json"))
+    return {node: lab.out(node, "sh", "-c", CONFIGURED).splitlines() for node in nodes}
+
+
+@pytest.fixture(scope="session")
+def at_first() -> dict[str, dict[str, list[str]]]:
+    """By lab: what `configured` said when it was first used."""
+    return {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_found(request: pytest.FixtureRequest, at_first: dict[str, Any]) -> Iterator[None]:
+    """A file of tests leaves the configuration of a lab as it was: what a failure leaves behind
+    would be found by whatever runs next, and be looked for there."""
+    names = {name for item in request.session.items for name in item.fixturenames
+             if getattr(item, "module", None) is request.module}  # fmt: skip
+    labs: list[Lab] = [request.getfixturevalue(n) for n in ("lab", "gpu_lab") if n in names]
+    for lab in labs:
+        if lab.name not in at_first:
+            at_first[lab.name] = configured(lab)
+    yield
+    for lab in labs:
+        assert configured(lab) == at_first[lab.name], f"{lab.name} is configured otherwise now"
+
+
 @pytest.fixture(autouse=True)
 def undrained(request: pytest.FixtureRequest) -> Iterator[None]:
     """A node that slurmd drained in a test ("Kill task failed": where a step is ended in the moment

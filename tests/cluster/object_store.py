@@ -52,12 +52,12 @@ class ObjectStore:
 def object_store(lab, nodes=NODES, port=PORT) -> Iterator[ObjectStore]:
     """Started, and the nodes ready for it; which way they use it says `configure`."""
     one = ObjectStore(lab)
-    for node in nodes:
-        put(lab, node, OPTIONS, options(port))
-        lab.exec(node, "chmod", "0600", OPTIONS)
-        lab.exec(node, "install", "-d", "-m", "0700", PATH)
-        lab.exec(node, "touch", f"{PATH}/.slurm-reclaim-store")
     try:
+        for node in nodes:
+            put(lab, node, OPTIONS, options(port))
+            lab.exec(node, "chmod", "0600", OPTIONS)
+            lab.exec(node, "install", "-d", "-m", "0700", PATH)
+            lab.exec(node, "touch", f"{PATH}/.slurm-reclaim-store")
         yield one
     finally:
         one.signal("KILL")

@@ -130,9 +130,9 @@ def only(lab: Lab, *nodes: str) -> Iterator[None]:
     """No other node takes jobs meanwhile."""
     every = lab.out("ctl", "sinfo", "-h", "-N", "-p", "main", "-o", "%N").split()
     others = [name for name in every if name not in nodes]
-    if others:
-        drain(lab, *others)
     try:
+        if others:
+            drain(lab, *others)
         yield
     finally:
         if others:

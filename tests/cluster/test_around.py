@@ -19,9 +19,9 @@ DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
 
 def test_a_plain_hold_can_be_chosen(lab, counter):
     text = '[slurm]\nheld_state = "held"\n'
-    lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin=text)
-    lab.restart_daemon("ctl", "reclaimd")
     try:
+        lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin=text)
+        lab.restart_daemon("ctl", "reclaimd")
         job = counter()
         before = job.seen()
         job.reclaim("hibernate")
@@ -30,7 +30,7 @@ def test_a_plain_hold_can_be_chosen(lab, counter):
         job.reclaim("restore")
         assert job.counts_on().pid == before.pid
     finally:
-        lab.exec("ctl", "rm", DROP_IN)
+        lab.exec("ctl", "rm", "-f", DROP_IN)
         lab.restart_daemon("ctl", "reclaimd")
 
 

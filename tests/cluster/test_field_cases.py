@@ -49,11 +49,13 @@ SILENT: dict[str, Callable[..., AbstractContextManager[None]]] = {
 @pytest.fixture(scope="module")
 def impatient(lab) -> Iterator[None]:
     """A command of Slurm's that takes longer than 2 s has not answered."""
-    lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin='[slurm]\ntimeout = "2s"\n')
-    lab.restart_daemon("ctl", "reclaimd")
-    yield
-    lab.exec("ctl", "rm", DROP_IN)
-    lab.restart_daemon("ctl", "reclaimd")
+    try:
+        lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin='[slurm]\ntimeout = "2s"\n')
+        lab.restart_daemon("ctl", "reclaimd")
+        yield
+    finally:
+        lab.exec("ctl", "rm", "-f", DROP_IN)
+        lab.restart_daemon("ctl", "reclaimd")
 
 
 @pytest.mark.parametrize("what", SILENT)
@@ -104,9 +106,10 @@ def test_without_slurmdbd_owners_act_and_strangers_do_not(lab, counter):
 def careless(lab, node: str, daemon: str) -> Iterator[None]:
     """The daemon runs with umask 000."""
     unit = f"/etc/systemd/system/{daemon}.service"
-    lab.exec(node, "sh", "-ec", f"cp {unit} /root/; sed -i '/^UMask=/d' {unit}; "
-             f"sed -i 's/^\\[Service\\]/&\\nUMask=0000/' {unit}")  # fmt: skip
+    lab.exec(node, "cp", unit, "/root/")
     try:
+        lab.exec(node, "sh", "-ec", f"sed -i '/^UMask=/d' {unit}; "
+                 f"sed -i 's/^\\[Service\\]/&\\nUMask=0000/' {unit}")  # fmt: skip
         lab.restart_daemon(node, daemon)
         yield
     finally:

@@ -39,13 +39,14 @@ def other_registers(lab, node: str) -> Iterator[None]:
     """As its CRIU tells of it."""
     put(lab, "other_cpu.py")
     text = '[agent]\ncriu = "/usr/local/sbin/criu"\n'
-    lab.exec(node, "install", "-m", "755", "/shared/inside/other_cpu.py", "/usr/local/sbin/criu")
-    lab.exec(node, "sh", "-c", f"cat > {DROP_IN}", stdin=text)
+    other = ("-m", "755", "/shared/inside/other_cpu.py", "/usr/local/sbin/criu")
     try:
+        lab.exec(node, "install", *other)
+        lab.exec(node, "sh", "-c", f"cat > {DROP_IN}", stdin=text)
         lab.restart_daemon(node, "reclaim-agent")
         yield
     finally:
-        lab.exec(node, "rm", DROP_IN, "/usr/local/sbin/criu")
+        lab.exec(node, "rm", "-f", DROP_IN, "/usr/local/sbin/criu")
         lab.restart_daemon(node, "reclaim-agent")
 
 

@@ -36,8 +36,8 @@ def numbered_from(lab: Lab, number: int) -> Iterator[None]:
 
     # The next number of all is kept, so that the tests after this one have numbers of their own.
     after = int(lab.sbatch("#!/bin/sh\n")) + 100
-    restart(f"$ a FirstJobId={number}")
     try:
+        restart(f"$ a FirstJobId={number}")
         yield
     finally:
         restart(f"s/^FirstJobId=.*/FirstJobId={after}/")
@@ -152,13 +152,15 @@ def encrypted(lab: Lab) -> Iterator[None]:
         for node in NODES:
             lab.restart_daemon(node, "reclaim-agent")
 
-    for node in NODES:
-        lab.exec(node, "sh", "-c", f"cat > {PLACE}", stdin="[store]\nencrypt = true\n")
-    restart()
-    yield
-    for node in NODES:
-        lab.exec(node, "rm", "-f", PLACE)
-    restart()
+    try:
+        for node in NODES:
+            lab.exec(node, "sh", "-c", f"cat > {PLACE}", stdin="[store]\nencrypt = true\n")
+        restart()
+        yield
+    finally:
+        for node in NODES:
+            lab.exec(node, "rm", "-f", PLACE)
+        restart()
 
 
 def test_in_the_clear_the_secret_is_found(lab):

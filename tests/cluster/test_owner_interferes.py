@@ -17,12 +17,12 @@ WATCH = "timeout 60 sh -c 'until {}; do :; done'"
 
 @contextmanager
 def hurried(lab) -> Iterator[None]:
-    lab.exec("n1", "sh", "-c", f"cat > {DROP_IN}", stdin='[agent]\ndump_timeout = "8s"\n')
-    lab.restart_daemon("n1", "reclaim-agent")
     try:
+        lab.exec("n1", "sh", "-c", f"cat > {DROP_IN}", stdin='[agent]\ndump_timeout = "8s"\n')
+        lab.restart_daemon("n1", "reclaim-agent")
         yield
     finally:
-        lab.exec("n1", "rm", DROP_IN)
+        lab.exec("n1", "rm", "-f", DROP_IN)
         lab.restart_daemon("n1", "reclaim-agent")
 
 

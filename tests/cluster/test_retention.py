@@ -43,9 +43,11 @@ def forgetful(lab: Lab) -> Iterator[None]:
             lab.exec(node, "sed", "-i", change, "/etc/slurm/slurm.conf")
         lab.restart_daemon("ctl", "slurmctld")
 
-    set_age(300, 2)
-    yield
-    set_age(2, 300)
+    try:
+        set_age(300, 2)
+        yield
+    finally:
+        set_age(2, 300)
 
 
 @pytest.fixture(scope="module", autouse=True)

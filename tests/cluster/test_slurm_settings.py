@@ -23,14 +23,14 @@ def slurm_conf(lab, *lines: str) -> Iterator[None]:
     """With these lines in it, on every node."""
     text = "".join(f"{line}\n" for line in lines)
     every = ("ctl", *nodes(lab))
-    for node in every:
-        lab.exec(node, "sh", "-ec", f"cp {CONF} {CONF}.before; cat >> {CONF}", stdin=text)
-    restart(lab)
     try:
+        for node in every:
+            lab.exec(node, "sh", "-ec", f"cp {CONF} {CONF}.before; cat >> {CONF}", stdin=text)
+        restart(lab)
         yield
     finally:
         for node in every:
-            lab.exec(node, "mv", f"{CONF}.before", CONF)
+            lab.exec(node, "sh", "-c", f"[ ! -e {CONF}.before ] || mv {CONF}.before {CONF}")
         restart(lab)
 
 
@@ -46,7 +46,7 @@ def restart(lab) -> None:
     def states() -> set[str]:
         return set(lab.out("ctl", "sinfo", "-h", "-N", "-p", "main", "-o", "%T").split())
 
-    lab.wait("nodes that answer", lambda: states() <= {"idle", "mixed", "drained"})
+    lab.wait("nodes that answer", lambda: states() <= {"idle", "mixed", "drained"}, 90)
 
 
 def put(lab, name: str, text: str) -> None:

@@ -84,11 +84,13 @@ def test_suspend_and_resume(bench):
 def signal_children(bench, request):
     """Whether Slurm signals the task process or every process of a step."""
     conf = "/etc/slurm/cgroup.conf"
-    bench.root(f"echo SignalChildrenProcesses={request.param} >> {conf}")
-    bench.lab.restart_daemon(NODE, "slurmd")
-    yield request.param
-    bench.root(f"sed -i /SignalChildren/d {conf}")
-    bench.lab.restart_daemon(NODE, "slurmd")
+    try:
+        bench.root(f"echo SignalChildrenProcesses={request.param} >> {conf}")
+        bench.lab.restart_daemon(NODE, "slurmd")
+        yield request.param
+    finally:
+        bench.root(f"sed -i /SignalChildren/d {conf}")
+        bench.lab.restart_daemon(NODE, "slurmd")
 
 
 def test_plain_scancel(bench, signal_children):
