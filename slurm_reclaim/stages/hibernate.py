@@ -103,7 +103,7 @@ def refuse_unfit(job: str, detail: JobDetail) -> None:
     if not detail.requeue:
         raise NotReclaimable(
             f"job {job} may not be requeued (--no-requeue, or JobRequeue=0)",
-            hint=f"allow it: scontrol update JobId={detail.job.job_id} Requeue=1",
+            hint=f"allow it: scontrol update JobId={job} Requeue=1",
         )
 
 

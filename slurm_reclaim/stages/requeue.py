@@ -101,9 +101,7 @@ async def requeue_held(desk: Desk, session: Session) -> None:
     if session.checkpoint < 0 and session.state is not State.RESTORING:
         raise ProgrammingError(f"S1: {session.id} has no committed checkpoint")
     try:
-        await desk.scheduler.requeue_held(
-            session.id.job_id, special_exit=desk.settings.special_exit
-        )
+        await desk.scheduler.requeue_held(session.job, special_exit=desk.settings.special_exit)
     finally:
         # Also after a time-out: the order may have arrived, so older rows say nothing.
         desk.touch(session.id)

@@ -143,5 +143,5 @@ async def _annotate(desk: Desk, session: Session, text: str, ours: str | None) -
         return False
     before = detail.admin_comment
     after = before if ours is None else merged(before, ours)
-    await desk.scheduler.annotate(session.id.job_id, comment=text, admin_comment=after)
+    await desk.scheduler.annotate(session.job, comment=text, admin_comment=after)
     return True

@@ -49,17 +49,17 @@ class SlurmCommands:
         answer = await self._runner.run("sinfo", "-a", "-h", "-N", "-O", cutter.format)
         return await asyncio.to_thread(_nodes, list(cutter.rows(answer.out)))
 
-    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None:
-        await scontrol.update(self._runner, job_id, Comment=comment, AdminComment=admin_comment)
+    async def annotate(self, job: str, *, comment: str, admin_comment: str) -> None:
+        await scontrol.update(self._runner, job, Comment=comment, AdminComment=admin_comment)
 
-    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
-        await scontrol.requeue_held(self._runner, job_id, special_exit=special_exit)
+    async def requeue_held(self, job: str, *, special_exit: bool) -> None:
+        await scontrol.requeue_held(self._runner, job, special_exit=special_exit)
 
-    async def requeue(self, job_id: int) -> None:
-        await scontrol.requeue(self._runner, job_id)
+    async def requeue(self, job: str) -> None:
+        await scontrol.requeue(self._runner, job)
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, job: str, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
     ) -> None:
         changes = {"ExcNodeList": excluded_nodes}
         if comment:
@@ -69,16 +69,16 @@ class SlurmCommands:
         if start_now:
             # Else the job waits out Slurm's two minutes after a requeue.
             changes["StartTime"] = "now"
-        await scontrol.update(self._runner, job_id, **changes)
+        await scontrol.update(self._runner, job, **changes)
 
-    async def release(self, job_id: int) -> None:
-        await scontrol.release(self._runner, job_id)
+    async def release(self, job: str) -> None:
+        await scontrol.release(self._runner, job)
 
-    async def hold(self, job_id: int) -> None:
-        await scontrol.hold(self._runner, job_id)
+    async def hold(self, job: str) -> None:
+        await scontrol.hold(self._runner, job)
 
-    async def cancel(self, job_id: int) -> None:
-        await scontrol.cancel(self._runner, job_id)
+    async def cancel(self, job: str) -> None:
+        await scontrol.cancel(self._runner, job)
 
     async def operator(self, user: str) -> bool:
         if user == "root":

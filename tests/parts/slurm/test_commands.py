@@ -125,26 +125,28 @@ REFUSED = [
 async def test_what_is_silence(programs: Programs, said: str) -> None:
     programs.put("scontrol", f"cat >&2 <<'E'\n{said}\nE\nexit 1")
     with pytest.raises(SchedulerUnavailable):
-        await scontrol.requeue_held(programs.runner(), 14, special_exit=True)
+        await scontrol.requeue_held(programs.runner(), "14", special_exit=True)
 
 
 @pytest.mark.parametrize("said", REFUSED)
 async def test_what_is_a_no(programs: Programs, said: str) -> None:
     programs.put("scontrol", f"cat >&2 <<'E'\n{said}\nE\nexit 1")
     with pytest.raises(RequeueFailed, match=said.split("\n")[0]):
-        await scontrol.requeue_held(programs.runner(), 14, special_exit=True)
+        await scontrol.requeue_held(programs.runner(), "14", special_exit=True)
 
 
 async def test_the_words_of_each_change(programs: Programs) -> None:
     programs.put("scontrol", f'printf "%s;" "$@" >> {programs.folder}/told')
     slurm = programs.slurm()
-    await slurm.requeue_held(7, special_exit=True)
-    await slurm.requeue_held(7, special_exit=False)
-    await slurm.requeue(7)
-    await slurm.release(7)
-    await slurm.annotate(7, comment='a "b"', admin_comment="")
-    await slurm.prepare_held(7, time_limit=61, excluded_nodes="n[1-2]", start_now=True, comment="")
-    await slurm.prepare_held(7, time_limit=0, excluded_nodes="", start_now=False, comment="c")
+    await slurm.requeue_held("7", special_exit=True)
+    await slurm.requeue_held("7", special_exit=False)
+    await slurm.requeue("7")
+    await slurm.release("7")
+    await slurm.annotate("7", comment='a "b"', admin_comment="")
+    await slurm.prepare_held(
+        "7", time_limit=61, excluded_nodes="n[1-2]", start_now=True, comment=""
+    )
+    await slurm.prepare_held("7", time_limit=0, excluded_nodes="", start_now=False, comment="c")
     assert (programs.folder / "told").read_text().split(";") == [
         "requeuehold", "State=SpecialExit", "7", "requeuehold", "7", "requeue", "7", "release", "7",
         "update", "JobId=7", 'Comment=a "b"', "AdminComment=",

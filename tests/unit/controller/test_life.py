@@ -75,7 +75,7 @@ async def test_the_time_limit_is_what_was_left(world: World, stand: Stand) -> No
 async def test_the_owners_own_release_is_a_restore(world: World, stand: Stand) -> None:
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
-    await world.release(7)
+    await world.release("7")
     world.jobs_by_id[7].begin = world.time + 15
     await stand.until(State.QUEUED)
     await stand.until(State.ACTIVE)

@@ -164,7 +164,7 @@ async def test_a_refused_release_is_told_and_left(world: World, stand: Stand) ->
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
 
-    async def refuse(job_id: int) -> None:
+    async def refuse(name: str) -> None:
         raise RequeueFailed("scontrol release was refused: Access denied")
 
     world.release = refuse  # type: ignore[method-assign]

@@ -133,9 +133,9 @@ async def test_it_is_held_again_by_the_node_or_by_slurm(
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     world.agents["n1"].up = world.agents["n2"].up = False
-    await world.release(7)
+    await world.release("7")
     await stand.until(State.RESTORING)
-    await world.requeue_held(7, special_exit=True)
+    await world.requeue_held("7", special_exit=True)
     world.jobs_by_id[7].reason = slurm
     again = await stand.until(State.HIBERNATED)
     assert (again.reason, again.bad_nodes) == (told, ("n1",))
