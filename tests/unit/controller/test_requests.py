@@ -103,6 +103,16 @@ async def test_a_session_of_a_kind_that_can_not_be_requeued(
     assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
 
 
+async def test_a_suspended_session_is_not_saved(world: World, stand: Stand) -> None:
+    """It would come back stopped, in a job that runs to Slurm."""
+    world.jobs_by_id[7].state = "SUSPENDED"
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is WrongState
+    assert "is suspended" in error.message
+    assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
+    assert not stand.journal.unsettled()
+
+
 async def test_twice_is_told(world: World, stand: Stand) -> None:
     await stand.hibernate()
     error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
