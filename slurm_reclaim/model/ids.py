@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from slurm_reclaim.errors import BadRequest
 
 _JOB_FORM = re.compile(
-    r"^(?P<job>\d{1,10})(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<het>\d+))?(?:\.(?P<step>[\w+]+))?$"
+    r"^(?P<job>\d{1,10})(?:_(?P<task>\d{1,10}|\[[^\]]*\]))?(?:\+(?P<het>\d+))?"
+    r"(?:\.(?P<step>[\w+]+))?$",
+    re.ASCII,
 )
 # ASCII digits alone, no zeros before them, and no more than the numbers can have.
 _SESSION_FORM = re.compile(
@@ -36,6 +38,7 @@ class JobRef:
 def parse_job_ref(text: str) -> JobRef:
     """The job that `text` names. Raises BadRequest with a hint for forms that name no one job."""
     match = _JOB_FORM.match(text.strip())
+    text = text[:_LONGEST_SHOWN]
     if match is None or int(match["job"]) == 0:
         raise BadRequest(f"{text!r} is not a job id", hint="job ids look like 123 or 123_4")
     job, task, het, step = match["job"], match["task"], match["het"], match["step"]
