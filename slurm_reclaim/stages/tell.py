@@ -110,6 +110,8 @@ def take_terminals(desk: Desk, session: Session, result: Result) -> None:
 def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:
     """What became of a notice that was sent; None while answers are still to be waited for."""
     telling = desk.tellings[id]
+    if telling.task is not None and not telling.task.done():
+        return None  # it waits for its turn, or for an answer, which has its time
     late = desk.clock.now() - asked > desk.settings.config.notice.timeout + PATIENCE
     if telling.waiting and not late:
         return None

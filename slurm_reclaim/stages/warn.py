@@ -240,7 +240,8 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     failed = [_failure(each) for each in every if not each.ok]
     details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
     warned = replace(warned, deliveries=every)
-    if any(name in enough for name in told):
+    in_time = desk.clock.now() < warned.deadline
+    if in_time and any(name in enough for name in told):
         reason = f"warned by {', '.join(told)}; hibernated {clock(warned.deadline)} unless used"
         desk.apply(
             session.id,
@@ -250,6 +251,8 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
             warned=warned,
         )
         return
+    if not in_time:
+        failed.append("what was delivered came after the deadline")
     why = "; ".join(failed) or f"no channel of notice.enough ({', '.join(enough)}) is in use"
     reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
     desk.update(session.id, warned=warned)
