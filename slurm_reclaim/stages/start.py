@@ -45,6 +45,8 @@ async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
         current = desk.sessions.get(session.id)
         if current is None:
             return _wait("the session has just ended")
+        if not same_job(current.id, current.restarts, detail.job):
+            return _wait("the job has moved on while Slurm was asked")  # by whom we waited for
         return _for_session(desk, current, question, detail)
 
 
