@@ -10,7 +10,14 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import idle, rebooted, tell, warn
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, forgotten, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import (
+    brought_up,
+    end,
+    forgotten,
+    gone,
+    incarnation_lost,
+    row,
+)
 from slurm_reclaim.stages.hibernate import committed
 from slurm_reclaim.stages.hold import keep
 
@@ -36,6 +43,7 @@ async def step(desk: Desk, session: Session) -> None:
         return
     if not job.running:
         return
+    session = brought_up(desk, session, job)
     if await rebooted.step(desk, session):
         return
     found = desk.view.report_of(session)

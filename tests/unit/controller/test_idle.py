@@ -85,6 +85,18 @@ async def test_a_rule_is_never_stronger_than_the_cluster(life: Any) -> None:
     assert one.kinds() == ["shadow"]
 
 
+async def test_a_job_that_is_moved_to_another_qos_is_judged_by_it(life: Any) -> None:
+    """Whoever does that may mean to exempt it, also in the last minute."""
+    one = await life(rule=[Rule(qos=["exempt"], mode="off")]).warned()
+    one.job.qos = "exempt"
+    await one.pass_time(40)
+    assert one.state is State.ACTIVE
+    assert one.stand.session().qos == "exempt"
+    await one.pass_time(2 * WINDOW)
+    assert one.state is State.ACTIVE
+    assert "deadline-passed" not in one.kinds()
+
+
 async def test_notify_only_tells_once(life: Any) -> None:
     one = await life(rule=[Rule(user=["alice"], action="notify")]).start()
     await one.pass_time(3000)

@@ -178,7 +178,7 @@ class World(Nodes):
     def _row(self, job: SimJob) -> Job:
         return Job(
             job_id=job.job_id, uid=job.uid, user="alice" if job.uid == ALICE else "bob",
-            name="nb", account="phys", partition="main", qos="normal", state=job.state,
+            name="nb", account="phys", partition="main", qos=job.qos, state=job.state,
             reason=job.reason, restarts=job.restarts, submitted=job.submitted,
             started=int(job.started), ends=0, time_limit=job.time_limit,
             time_used=int(self.time - job.started) if job.node else 0,
