@@ -86,5 +86,5 @@ async def _give_back(desk: Desk, session: Session) -> None:
     saved = session.saved
     if saved is None or saved.returned:
         return
-    await tell.annotate(desk, session, saved.comment, "")
+    await tell.give_back(desk, session, saved.comment, "")
     desk.update(session.id, saved=replace(saved, returned=True))

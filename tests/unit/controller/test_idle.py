@@ -97,6 +97,22 @@ async def test_a_job_that_is_moved_to_another_qos_is_judged_by_it(life: Any) -> 
     assert "deadline-passed" not in one.kinds()
 
 
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_comment_that_was_written_over_the_warning_stays(life: Any, used: bool) -> None:
+    one = await life().warned()
+    one.job.comment = "for the paper"
+    if used:
+        one.node.readings["cpu"] = Reading(2.0)
+        await one.stand.until(State.ACTIVE)
+        one.node.readings["cpu"] = Reading(0.0)
+    else:
+        await one.stand.until(State.HIBERNATED, 30)
+        await one.stand.restore()
+        await one.stand.until(State.ACTIVE)
+    await one.stand.turns(2)
+    assert one.job.comment == "for the paper"
+
+
 async def test_notify_only_tells_once(life: Any) -> None:
     one = await life(rule=[Rule(user=["alice"], action="notify")]).start()
     await one.pass_time(3000)
