@@ -19,9 +19,11 @@ from slurm_reclaim.errors import ConfigError, Refused, StoreUnavailable
 _NAME = "slurm-reclaim"
 _TAKEN = "another reclaimd ({}) works on this journal"
 _HINT = "stop it first, or give this one a journal of its own (controller.journal)"
+# MySQL's are the server's: of several clusters each has a database of its own there.
+_MYSQL = f"SELECT GET_LOCK(CONCAT('{_NAME}.', MD5(DATABASE())), 0)"
 _TRY = {
-    "mysql": f"SELECT GET_LOCK('{_NAME}', 0)",
-    "mariadb": f"SELECT GET_LOCK('{_NAME}', 0)",
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
     "postgresql": f"SELECT pg_try_advisory_lock(hashtext('{_NAME}'))",
 }
 
