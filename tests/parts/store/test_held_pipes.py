@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from slurm_reclaim.adapters.criu.command import Finished
+from slurm_reclaim.adapters.criu.program import Finished
 from slurm_reclaim.adapters.criu.surroundings import FILES, Surroundings
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store import staging
