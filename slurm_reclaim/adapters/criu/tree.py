@@ -94,10 +94,10 @@ class SessionTree:
         """While the tree is frozen, as it was found then: every look is at all of /proc."""
         return self._frozen or tree.members(self._session.init)
 
-    def _root(self) -> Process:
+    def _root(self, members: Sequence[Process] | None = None) -> Process:
         """The tree's root, whether it was started here or restored."""
         wanted = self._session
-        for process in self._members():
+        for process in self._members() if members is None else members:
             if (wanted.child and process.pid == wanted.child) or (
                 wanted.root and process.inner == wanted.root
             ):
@@ -107,7 +107,7 @@ class SessionTree:
     def blockers(self) -> Sequence[Blocker]:
         session, members = self._session, self._members()
         try:
-            root = self._root()
+            root = self._root(members)
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
         on_gpus = self._gpus.blockers(members)
@@ -169,8 +169,8 @@ class SessionTree:
         return tree.credentials(self._root())
 
     def dump(self, staged: Staging) -> None:
-        root = self._root()
         members = self._members()
+        root = self._root(members)
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
         self._fitting.prepare()
