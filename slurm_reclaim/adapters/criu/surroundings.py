@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Sequence
@@ -233,8 +232,9 @@ class Surroundings:
             return
         with tempfile.TemporaryFile(dir=opened.work) as joined:
             with opened.send(output.saved) as saved:
-                shutil.copyfileobj(saved, joined)
-            joined.flush()
+                done = self._as_owner(owner, ["/usr/bin/cat"], timeout, saved, joined)
+            if not done.ok:
+                raise RestoreFailed(f"output file {path}: {_last_words(done)}")
             part = compared.status == _A_PART
             if not part:
                 words = ["/usr/bin/cat", "--", path]
