@@ -4,7 +4,6 @@ anything of a restore starts."""
 from __future__ import annotations
 
 import base64
-import fcntl
 import marshal
 import os
 import select
@@ -13,7 +12,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -21,6 +19,7 @@ from slurm_reclaim.adapters.criu import look, program
 from slurm_reclaim.adapters.criu.images import entries
 from slurm_reclaim.adapters.criu.program import Entry
 from slurm_reclaim.adapters.criu.schema import message
+from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.adapters.proc.opened import letters
 from slurm_reclaim.errors import OperationFailed
 from slurm_reclaim.model.checkpoint import Credentials, File
@@ -160,7 +159,7 @@ def _ask(entry: Entry, question: list[Question], timeout: float) -> bytes:
     words = [os.path.realpath("/proc/self/exe"), "-I", "-S", "-c", Path(look.__file__).read_text()]
     reading, writing = os.pipe()
     try:
-        with os.fdopen(writing, "wb") as out, _in_memory(marshal.dumps(question)) as asked:
+        with os.fdopen(writing, "wb") as out, file_of(marshal.dumps(question), "question") as asked:
             running = program.start(entry, words, stdin=asked, stdout=out)
         answer = _read(reading, deadline)
     finally:
@@ -170,16 +169,6 @@ def _ask(entry: Entry, question: list[Question], timeout: float) -> bytes:
         why = done.output.strip()[-300:] or f"status {done.status}"
         raise OperationFailed(f"its files can't be looked at: {why}")
     return answer
-
-
-def _in_memory(data: bytes) -> BinaryIO:
-    """To be read from its beginning: as a file that fills no disk, whoever gets hold of it."""
-    file = os.fdopen(os.memfd_create("question", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
-    file.write(data)
-    file.flush()
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
-    file.seek(0)
-    return file
 
 
 def _read(fd: int, deadline: float) -> bytes:
