@@ -22,6 +22,7 @@ _SESSION_FORM = re.compile(
     r"\.(?P<uid>0|[1-9][0-9]{0,9})\.(?P<submitted>0|[1-9][0-9]{0,11})\Z"
 )
 _LONGEST_SHOWN = 200
+_MOST_JOB = 0xFFFFFFFD  # those above are no numbers to Slurm (NO_VAL, INFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def parse_job_ref(text: str) -> JobRef:
     """The job that `text` names. Raises BadRequest with a hint for forms that name no one job."""
     match = _JOB_FORM.match(text.strip())
     text = text[:_LONGEST_SHOWN]
-    if match is None or int(match["job"]) == 0:
+    if match is None or not 0 < int(match["job"]) <= _MOST_JOB:
         raise BadRequest(f"{text!r} is not a job id", hint="job ids look like 123 or 123_4")
     job, task, het, step = match["job"], match["task"], match["het"], match["step"]
     if step is not None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from slurm_reclaim.adapters.slurm import scontrol
+from slurm_reclaim.adapters.slurm import rights, scontrol
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.squeue import list_jobs, show_job
@@ -42,7 +42,11 @@ class SlurmCommands:
         return await list_jobs(self._runner, self._names)
 
     async def detail(self, job_id: int) -> JobDetail | None:
-        return await show_job(self._runner, self._names, job_id)
+        found = await show_job(self._runner, self._names, job_id)
+        if found is None and (why := await rights.hidden(self._runner)):
+            # A job that is hidden is "invalid", too: no session ends for that.
+            raise SchedulerUnavailable(f"Slurm shows no job {job_id}, but {why}", hint=rights.HINT)
+        return found
 
     async def nodes(self) -> Sequence[Node]:
         cutter = Cutter(_NODE_FIELDS)

@@ -24,6 +24,7 @@ from .stand_in import Controller, StandInMunge
         ("12_4.0", "names a step", "use 12_4"),
         ("12+0", "heterogeneous", "only single-node batch jobs"),
         ("12_[1-4]", "several array tasks", "12_1"),
+        ("4294967294", "is not a job id", "123 or 123_4"),
         ("12_" + "9" * 5000, "is not a job id", "123 or 123_4"),
         ("\u0661\u0662", "is not a job id", "123 or 123_4"),
     ],
