@@ -14,7 +14,9 @@ def file_of(data: bytes, name: str) -> BinaryIO:
     try:
         file.write(data)
         file.flush()
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+        fcntl.fcntl(
+            file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+        )
         file.seek(0)
     except BaseException:
         file.close()

@@ -55,7 +55,9 @@ class Job:
     @property
     def waiting(self) -> bool:
         """Pending in any shape, held or not, and no longer completing its last run."""
-        return self.state in {"PENDING", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUED"}
+        return self.state in {
+            "PENDING", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD",
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

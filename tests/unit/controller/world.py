@@ -119,7 +119,7 @@ class World(Nodes):
         await self._answer()
         with self.effect("prepare_held"):
             job = self._known(name)
-            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+            if job.state not in ("PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"):
                 raise RequeueFailed("Job is not pending")
             if set(NodeSetNames().expand(excluded_nodes)) - self.node_states.keys():
                 raise RequeueFailed("Invalid node name specified")
@@ -140,7 +140,7 @@ class World(Nodes):
         await self._answer()
         with self.effect("hold"):
             job = self._known(name)
-            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+            if job.state not in ("PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"):
                 raise RequeueFailed("Job is not pending")
             job.held = job.admin_hold = True
 
