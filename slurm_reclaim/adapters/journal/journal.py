@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Delete, Engine, Row, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_reclaim.adapters.journal import statements, tables
+from slurm_reclaim.adapters.journal.engine import in_words
 from slurm_reclaim.errors import IllegalTransition, StoreUnavailable
 from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.event import Event
@@ -244,7 +245,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise StoreUnavailable(f"the journal did not answer: {error}") from error
+        raise StoreUnavailable(f"the journal did not answer: {in_words(error)}") from error
     except OverflowError as error:
         raise StoreUnavailable(f"the journal has no room for such a number: {error}") from None
 

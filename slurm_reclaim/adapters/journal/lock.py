@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_reclaim.adapters.file_lock import FileLock, myself
+from slurm_reclaim.adapters.journal.engine import in_words
 from slurm_reclaim.adapters.journal.tables import meta
 from slurm_reclaim.errors import ConfigError, Refused, StoreUnavailable
 
@@ -63,7 +64,9 @@ class ServerLock:
             self._connection.execute(insert(meta).values(name="holder", value=myself()))
             self._connection.commit()
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"the journal's lock can't be asked for: {error}") from error
+            raise StoreUnavailable(
+                f"the journal's lock can't be asked for: {in_words(error)}"
+            ) from error
 
     def held(self) -> bool:
         try:
