@@ -17,6 +17,8 @@ from slurm_reclaim.errors import OperationFailed, ReclaimError
 
 Row = Sequence[str]
 
+LEAST_SENTENCE = 16  # columns of a terminal
+
 # The colour of a word in tables, on terminals only.
 _STYLES = {
     "ACTIVE": "green", "HIBERNATED": "blue", "FAILED": "red", "WARNED": "yellow",
@@ -99,6 +101,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _rich_table(header: Row, rows: Sequence[Row]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -110,7 +113,13 @@ def _rich_table(header: Row, rows: Sequence[Row]) -> None:
     table.add_column(header[-1], overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(cell, sys.stdout), style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    console = Console()
+    # Rather lines that the terminal breaks than job ids that are cut to other job ids.
+    least = sum(
+        max(cell_len(row[i]) for row in [header, *rows]) + 2 for i in range(len(header) - 1)
+    )
+    console.width = max(console.width, least + max(cell_len(header[-1]), LEAST_SENTENCE))
+    console.print(table)
 
 
 def shown(text: str, stream: TextIO) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -26,6 +27,19 @@ def test_on_a_terminal_ids_stay_whole_and_the_sentence_wraps(
     out = capsys.readouterr().out
     assert "123456789012_345" in out
     assert len(out.splitlines()) > 2
+
+
+@pytest.mark.parametrize("width", [1, 20, 39, 60])
+def test_no_id_is_cut_to_another_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [(f"{job}", "alice", "\u65e5\u672c", "HIBERNATED", "a b c d") for job in (36, 37, 3612)]
+    Output().table(("JOBID", "USER", "NAME", "STATE", "REASON"), rows, empty="")
+    words = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).split()
+    for row in rows:
+        assert set(row[:4]) <= set(words)
 
 
 def test_names_from_elsewhere_are_not_markup(
