@@ -50,6 +50,10 @@ class Scheduler(Protocol):
 
     async def requeue_held(self, job: str, *, special_exit: bool) -> None: ...
 
+    async def allow_requeue(self, job: str) -> None:
+        """What its owner, or --no-requeue, has switched off: nobody can requeue it before."""
+        ...
+
     async def requeue(self, job: str) -> None:
         """As Slurm itself does where it loses a node: the job is to start again, unheld."""
         ...

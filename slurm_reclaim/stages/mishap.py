@@ -18,7 +18,7 @@ from slurm_reclaim.stages.ending import (
     lift_fence,
     row,
 )
-from slurm_reclaim.stages.requeue import requeue_held
+from slurm_reclaim.stages.requeue import allow, requeue_held
 from slurm_reclaim.stages.wording import held_again
 
 # How the reason begins that is ours; without it the node itself held the job again.
@@ -72,6 +72,7 @@ async def hold_again(
     await tell.annotate(desk, session, said, said)
     intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
     try:
+        await allow(desk, session, detail)
         await requeue_held(desk, session)
     except RequeueFailed as error:
         desk.journal.settle(intent, f"refused: {error.message}")

@@ -89,10 +89,21 @@ async def _requeue(desk: Desk, session: Session) -> None:
     # The state is settled by looking at the world, so the intent holds no more than the try.
     intent = desk.journal.intend(session.id, "requeue", json.dumps({"restarts": session.restarts}))
     try:
+        if job.finished:
+            await allow(desk, session, detail)
         await requeue_held(desk, session)
     except RequeueFailed as error:
         desk.journal.settle(intent, f"refused: {error.message}")
         await _refused(desk, session, error.message)
+
+
+async def allow(desk: Desk, session: Session, detail: JobDetail) -> None:
+    """Where requeues were switched off meanwhile and nothing of the session lives: its job would
+    hold an allocation in which nothing ever runs again, or be over. Raises RequeueFailed."""
+    if detail.requeue:
+        return
+    desk.note(session.id, "requeue-allowed", "its checkpoint is all that is left of it")
+    await desk.scheduler.allow_requeue(session.job)
 
 
 async def requeue_held(desk: Desk, session: Session) -> None:

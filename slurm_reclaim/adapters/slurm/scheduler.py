@@ -59,6 +59,9 @@ class SlurmCommands:
     async def requeue_held(self, job: str, *, special_exit: bool) -> None:
         await scontrol.requeue_held(self._runner, job, special_exit=special_exit)
 
+    async def allow_requeue(self, job: str) -> None:
+        await scontrol.update(self._runner, job, Requeue="1")
+
     async def requeue(self, job: str) -> None:
         await scontrol.requeue(self._runner, job)
 

@@ -143,6 +143,7 @@ async def test_the_words_of_each_change(programs: Programs) -> None:
     await slurm.requeue_held("7", special_exit=True)
     await slurm.requeue_held("7", special_exit=False)
     await slurm.requeue("7")
+    await slurm.allow_requeue("7_2")
     await slurm.release("7")
     await slurm.annotate("7", comment='a "b"', admin_comment="")
     await slurm.prepare_held(
@@ -150,7 +151,8 @@ async def test_the_words_of_each_change(programs: Programs) -> None:
     )
     await slurm.prepare_held("7", time_limit=0, excluded_nodes="", start_now=False, comment="c")
     assert (programs.folder / "told").read_text().split(";") == [
-        "requeuehold", "State=SpecialExit", "7", "requeuehold", "7", "requeue", "7", "release", "7",
+        "requeuehold", "State=SpecialExit", "7", "requeuehold", "7", "requeue", "7",
+        "update", "JobId=7_2", "Requeue=1", "release", "7",
         "update", "JobId=7", 'Comment=a "b"', "AdminComment=",
         "update", "JobId=7", "ExcNodeList=n[1-2]", "TimeLimit=2", "StartTime=now",
         "update", "JobId=7", "ExcNodeList=", "Comment=c", "",

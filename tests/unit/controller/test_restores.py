@@ -169,3 +169,25 @@ async def test_a_start_that_is_overtaken_while_its_turn_comes(world: World, stan
     after = stand.session()
     assert after is not None
     assert (after.state, after.restarts) == (State.HIBERNATED, 2)
+
+
+async def test_a_job_that_may_not_be_requeued_any_more_is_held_again(
+    world: World, stand: Stand
+) -> None:
+    """Its owner has switched that off while it slept. Else it would hold its allocation for a
+    session that is never restored."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    job = world.jobs_by_id[7]
+    job.requeue = False
+    for agent in world.agents.values():
+        agent.restore_fails = "a file is gone"
+    await stand.restore()
+    await stand.turns(4)
+    session = await stand.until(State.HIBERNATED)
+    assert "a file is gone" in session.reason
+    assert "requeue-allowed" in stand.kinds()
+    for agent in world.agents.values():
+        agent.restore_fails = ""
+    await stand.restore()
+    await stand.until(State.ACTIVE)

@@ -94,6 +94,11 @@ class World(Nodes):
             job = self._known(name)
             job.comment, job.admin_comment = comment, admin_comment
 
+    async def allow_requeue(self, name: str) -> None:
+        await self._answer()
+        with self.effect("allow_requeue"):
+            self._known(name).requeue = True
+
     async def requeue(self, name: str) -> None:
         await self._requeue(name, "requeue", "PENDING", held=False)
 
@@ -107,6 +112,8 @@ class World(Nodes):
             job = self._known(name)
             if job.state in ("PENDING", "SPECIAL_EXIT", "COMPLETING"):
                 raise RequeueFailed("Job is pending execution")
+            if not job.requeue:
+                raise RequeueFailed("Requested operation is presently disabled")
             if self.refuse_requeue:
                 raise RequeueFailed(self.refuse_requeue)
             self._check_s1(job)
