@@ -65,7 +65,6 @@ class Serve:
                 for piece in blocks.read(stream, self._packs):
                     file.write(piece)
         self._say({"ready": True})
-        self._begin_early()
         self._poll.register(self._agent.fileno(), select.POLLIN)
         # CRIU outlives an agent that is restarted: it is served to its end.
         while not (self._hung_up and self._criu is None):
@@ -73,7 +72,7 @@ class Serve:
                 self._ready(fd)
 
     def _begin_early(self) -> None:
-        """With the memory that CRIU asks for first: while it starts, a core has nothing to do."""
+        """With the memory that CRIU asks for first: meanwhile it makes processes and mappings."""
         left = _EARLY
         for name in sorted(name for name in self._bulk if name.startswith(_COPIED)):
             begun = [
@@ -109,6 +108,7 @@ class Serve:
                 self._say({"told": message["number"]})
         elif message["do"] == "give":
             self._poll.register(self._listening.fileno(), select.POLLIN)
+            self._begin_early()
         elif message["do"] == "send" and fd is not None:
             self._start(self._bulk.get(message["name"]), message["name"], fd)
 
