@@ -9,9 +9,9 @@ from pathlib import Path
 # Of remote places; of what only a hibernation or restore needs; of the controller; of the command
 # line; and of the program that asks the cards.
 REMOTE = {"fsspec", "s3fs", "gcsfs", "botocore"}
-LATE = {"google.protobuf", "cuda"}
-OTHERS = {"sqlalchemy", "apscheduler", "sqlite3", "pyslurm", "jinja2", "pynvml", "psutil",
-          "aiohttp", "multiprocessing", "statistics", "xml", "http.server"}  # fmt: skip
+LATE = {"cuda"}
+OTHERS = {"google.protobuf", "sqlalchemy", "apscheduler", "sqlite3", "pyslurm", "jinja2", "pynvml",
+          "psutil", "aiohttp", "multiprocessing", "statistics", "xml", "http.server"}  # fmt: skip
 
 
 def loaded(code: str, *words: str) -> set[str]:
