@@ -1,24 +1,29 @@
 """Rates of counters that each process has for itself: read in rotation, so that a pass is cheap.
 
 The counters only grow, so that what is read late is not lost. A process that ends hands its own
-on to the parent that waits for it; what was counted already is not counted again.
+on to the parent that waits for it; what was counted already is not counted again. Who has not run
+has counted nothing, and to ask for the CPU time of a process costs a quarter of reading its file.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 
 from slurm_reclaim.adapters.proc import census
 from slurm_reclaim.adapters.proc.census import Member
 from slurm_reclaim.adapters.proc.tree import PROC
 
-LAP = 60.0  # seconds in which every process is read once
+LAP = 60.0  # seconds in which every process that runs is read once
 _LEAST, _MOST = 8, 1000  # processes read in one pass
 _TICKS = os.sysconf("SC_CLK_TCK")
+# The clock of a process: the complement of its number, shifted by 3, and this (Linux's
+# CPUCLOCK_SCHED; clock_getcpuclockid(3) makes the same).
+_CPU_TIME = 2
 
 
 def cpu_seconds(text: bytes) -> float:
@@ -44,14 +49,17 @@ class _Files:
 
 
 class _Counter:
-    """`text`: the file as it was read last."""
+    """`text`: the file as it was read last; `ran` the CPU time right before, as `cpu_time` has
+    it."""
 
-    __slots__ = ("at", "fd", "gone", "member", "new", "owed", "rate", "text", "value")
+    __slots__ = ("at", "clock", "fd", "gone", "member", "new", "owed", "ran", "rate", "text",
+                 "value")  # fmt: skip
 
     def __init__(self, member: Member, new: bool) -> None:
         self.member, self.new = member, new
         self.value = self.at = self.rate = self.owed = 0.0
         self.text = b""
+        self.clock, self.ran = ~member.pid << 3 | _CPU_TIME, -1
         self.gone = False
         self.fd = -1
 
@@ -63,6 +71,14 @@ class _Counter:
             os.close(self.fd)
             self.fd = -1
             _Files.kept -= 1
+
+    def cpu_time(self) -> int:
+        """Nanoseconds that the process has run, all of its threads; -1 where it is not known. Of
+        one that runs at this very moment it may be a tick old."""
+        try:
+            return time.clock_gettime_ns(self.clock)
+        except OSError:
+            return -1
 
     def read(self, name: str) -> bytes:
         """The process's file of that name. Raises OSError."""
@@ -121,23 +137,29 @@ class Rates:
 
     def _read_some(self, now: float, seconds: float) -> float | None:
         wanted = ceil(len(self._counters) * seconds / LAP) if self._begun else _MOST
-        burst, good = 0.0, 0
-        for _ in range(min(max(wanted, _LEAST), _MOST, len(self._counters))):
-            counter = self._next()
-            if counter is None:
-                break
-            try:
-                text = counter.read(self._name)
-                if text and text == counter.text:
-                    counter.at, counter.owed, counter.rate = now, 0.0, 0.0
-                else:
-                    burst += self._count(counter, text, now)
-                good += 1
-            except (OSError, ValueError, IndexError):
-                counter.rate = 0.0
-                self._stirred.add(counter.member.pid)
+        left = min(max(wanted, _LEAST), _MOST)
+        burst, known = 0.0, False
+        later = []
+        for counter in self._in_turn():
+            ran = counter.cpu_time()
+            if ran == counter.ran >= 0 and not counter.owed:
+                counter.at, counter.rate = now, 0.0
+                known = True
+            elif not left:
+                later.append(counter)
+                continue
+            else:
+                left -= 1
+                counter.ran = ran
+                try:
+                    burst += self._count(counter, counter.read(self._name), now)
+                    known = True
+                except (OSError, ValueError, IndexError):
+                    counter.rate, counter.ran = 0.0, -1
+                    self._stirred.add(counter.member.pid)
             self._turn.append(counter)
-        if not good:
+        self._turn.extendleft(reversed(later))
+        if not known:
             return None
         steady = sum([counter.rate for counter in self._counters.values()])
         for counter in self._scanning:
@@ -156,16 +178,19 @@ class Rates:
             self._turn.appendleft(counter)
         self._scanning = [c for c in self._counters.values() if c.member.scans]
 
-    def _next(self) -> _Counter | None:
-        while self._turn:
+    def _in_turn(self) -> Iterator[_Counter]:
+        """Each of them once, whose file was not read for longest first; taken out of the turn."""
+        for _ in range(len(self._turn)):
             counter = self._turn.popleft()
             if not counter.gone:
-                return counter
-        return None
+                yield counter
 
     def _count(self, counter: _Counter, text: bytes, now: float) -> float:
-        """Bring one up to date of which the file says something new; what a process did that was
-        not there before, all at once."""
+        """Bring one up to date; what a process did that was not there before, all at once. Where
+        the file says the same as before it is not taken apart."""
+        if text and text == counter.text:
+            counter.at, counter.owed, counter.rate = now, 0.0, 0.0
+            return 0.0
         counter.text = text
         self._stirred.add(counter.member.pid)
         value = self._parse(text)
