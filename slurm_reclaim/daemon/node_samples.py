@@ -35,6 +35,7 @@ _ADJOIN = 1.0  # seconds
 _SET = 0.5  # seconds by which a clock is set and not merely kept right
 _MOST_TEXT = 300  # characters of Reading.what
 _SIGNALS = frozenset(signal.value for signal in Signal)
+_TERMINAL = Signal.TERMINAL.value
 
 Key = tuple[int, int, int]
 
@@ -163,16 +164,31 @@ class NodeSamples:
             log.error("%d meters do not answer; nothing is measured until one does", self._hung)
             return []
         deadline = time.monotonic() + self._limit
-        measure = partial(self._measure, self._pass)
         turns: list[Turn] = []
         while work and time.monotonic() < deadline:
             if len(turns) < WORKERS:
-                turns.append(Turn(work, measure, self._ended))
-                self._workers.give(turns[-1])
-            turns[-1].wait(self._limit / 10)
+                turns.append(Turn())
+                self._workers.give(turns[-1], partial(self._take_turn, turns[-1], work))
+            turns[-1].over.wait(self._limit / 10)
         for turn in turns:
-            turn.wait(max(0.0, deadline - time.monotonic()))
+            turn.over.wait(max(0.0, deadline - time.monotonic()))
         return turns
+
+    def _take_turn(self, turn: Turn, work: deque[Run]) -> None:
+        """Measures sessions until none is left; who is late stops after the meter it is in."""
+        number = self._pass
+        try:
+            while not turn.late:
+                try:
+                    run = work.popleft()
+                except IndexError:
+                    break
+                self._measure(number, run, turn)
+        finally:
+            with self._lock:
+                turn.done = True
+                self._hung -= turn.late
+            turn.over.set()
 
     def _measure(self, number: int, run: Run, turn: Turn) -> None:
         for gauge in run.gauges:
@@ -197,11 +213,6 @@ class NodeSamples:
                     gauge.readings, gauge.held = readings, held
                     gauge.names = tuple(readings) or getattr(gauge.meter, "signals", ())
 
-    def _ended(self, turn: Turn) -> None:
-        with self._lock:
-            turn.done = True
-            self._hung -= turn.late
-
     def _collect(self, key: Key, run: Run) -> None:
         """The sample of this pass. A session of which one meter has said nothing yet, so that
         it is not even known which signals it has, gets none."""
@@ -215,9 +226,11 @@ class NodeSamples:
         if not first and seconds < SHORTEST:
             return
         run.at = now
-        kept = self._kept.setdefault(key, Kept(_wall_clock()))
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = Kept(_wall_clock())
         kept.restamp()
-        kept.gpus = tuple(gpu for gauge in run.gauges for gpu in gauge.held)
+        kept.gpus = tuple([gpu for gauge in run.gauges for gpu in gauge.held])
         if first:
             return
         readings: dict[str, Reading] = {}
@@ -225,7 +238,7 @@ class NodeSamples:
             for name, reading in self._said(gauge).items():
                 if name not in readings or reading.value is None:
                     readings[name] = reading
-        terminal = readings.get(Signal.TERMINAL.value)
+        terminal = readings.get(_TERMINAL)
         kept.last_input = terminal.last if terminal is not None else 0.0
         kept.waiting.append(Sample(time.time() - (time.monotonic() - now), seconds, readings))
         log.debug("job=%s %s", run.job_id, readings)

@@ -4,43 +4,16 @@ half of what a new one does; and left alone where what they measure hangs."""
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class Turn:
-    """What one thread does in one pass: `work` on each item until none is left. One that is `late`
-    stops after the item that it is at."""
+    """What one thread does in one pass. One that is `late` gives up as soon as it can."""
 
-    def __init__(
-        self,
-        items: deque[T],
-        work: Callable[[T, Turn], None],
-        ended: Callable[[Turn], None],
-    ) -> None:
+    def __init__(self) -> None:
         self.late = self.done = False
-        self._items, self._work, self._ended = items, work, ended
-        self._over = threading.Event()
-
-    def wait(self, seconds: float) -> None:
-        """Until it has ended, at most so long."""
-        self._over.wait(seconds)
-
-    def take(self) -> None:
-        try:
-            while not self.late:
-                try:
-                    item = self._items.popleft()
-                except IndexError:
-                    break
-                self._work(item, self)
-        finally:
-            self._ended(self)
-            self._over.set()
+        self.over = threading.Event()
 
 
 class Workers:
@@ -51,33 +24,38 @@ class Workers:
 
     def __del__(self) -> None:
         for worker in self._known:
-            worker.turns.put(None)
+            worker.work.put(None)
 
-    def give(self, turn: Turn) -> None:
+    def give(self, turn: Turn, work: Callable[[], None]) -> None:
         """To a thread that has nothing to do, or a new one. One whose turn was late ends with it:
         nobody knows when that is."""
         self._known = [worker for worker in self._known if not worker.turn.late]
-        for worker in self._known:
-            if worker.turn.done:
-                worker.turn = turn
-                break
-        else:
-            worker = _Worker(turn)
+        worker = next((each for each in self._known if each.turn.done), None)
+        if worker is None:
+            worker = _Worker()
             self._known.append(worker)
             worker.start()
-        worker.turns.put(turn)
+        worker.turn = turn
+        worker.work.put(work)
 
 
 class _Worker(threading.Thread):
     """`turn`: the last it was given."""
 
-    def __init__(self, turn: Turn) -> None:
+    turn: Turn
+
+    def __init__(self) -> None:
         super().__init__(name="meters", daemon=True)
-        self.turn = turn
-        self.turns: SimpleQueue[Turn | None] = SimpleQueue()
+        self.work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def run(self) -> None:
-        while (turn := self.turns.get()) is not None:
-            turn.take()
-            if turn.late:
-                return
+        while self._one():
+            pass
+
+    def _one(self) -> bool:
+        """Whether there may be more: in a frame of its own, so that who waits holds nothing."""
+        work = self.work.get()
+        if work is None:
+            return False
+        work()
+        return not self.turn.late

@@ -59,6 +59,8 @@ class JobList:
         self._top = directory
         self._keep_procs = version2
         self._known: dict[str, _Directory] = {}
+        self._texts: list[bytes] = []
+        self._pids = frozenset[int]()
 
     def __del__(self) -> None:
         self._forget()
@@ -95,12 +97,12 @@ class JobList:
                     waiting += [e.path for e in entries if e.is_dir(follow_symlinks=False)]
 
     def _read(self) -> frozenset[int]:
-        found: set[int] = set()
-        for path, one in self._known.items():
-            if path != self._top:
-                found.update(map(int, one.pids().split()))
-        found.discard(0)  # one that this PID namespace does not see
-        return frozenset(found)
+        texts = [one.pids() for path, one in self._known.items() if path != self._top]
+        if texts != self._texts:
+            # 0 is one that this PID namespace does not see
+            self._pids = frozenset(map(int, b"".join(texts).split())) - {0}
+            self._texts = texts
+        return self._pids
 
     def _forget(self) -> None:
         for one in self._known.values():

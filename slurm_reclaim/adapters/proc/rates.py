@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
 
 from slurm_reclaim.adapters.proc import census
@@ -49,18 +48,17 @@ class _Files:
 
 
 class _Counter:
-    """`text`: the file as it was read last; `ran` the CPU time right before, as `cpu_time` has
-    it."""
+    """`text`: the file as it was read last, at `read_at`; `ran` the CPU time right before that, -1
+    unknown; `at` up to when `value` is known to be right."""
 
-    __slots__ = ("at", "clock", "fd", "gone", "member", "new", "owed", "ran", "rate", "text",
+    __slots__ = ("at", "clock", "fd", "member", "new", "owed", "ran", "rate", "read_at", "text",
                  "value")  # fmt: skip
 
     def __init__(self, member: Member, new: bool) -> None:
         self.member, self.new = member, new
-        self.value = self.at = self.rate = self.owed = 0.0
+        self.value = self.at = self.rate = self.owed = self.read_at = 0.0
         self.text = b""
         self.clock, self.ran = ~member.pid << 3 | _CPU_TIME, -1
-        self.gone = False
         self.fd = -1
 
     def __del__(self) -> None:
@@ -71,14 +69,6 @@ class _Counter:
             os.close(self.fd)
             self.fd = -1
             _Files.kept -= 1
-
-    def cpu_time(self) -> int:
-        """Nanoseconds that the process has run, all of its threads; -1 where it is not known. Of
-        one that runs at this very moment it may be a tick old."""
-        try:
-            return time.clock_gettime_ns(self.clock)
-        except OSError:
-            return -1
 
     def read(self, name: str) -> bytes:
         """The process's file of that name. Raises OSError."""
@@ -115,7 +105,7 @@ class Rates:
         self._stirred = set[int]() if stirred is None else stirred
         self._scanning: list[_Counter] = []
         self._counters: dict[int, _Counter] = {}
-        self._turn: deque[_Counter] = deque()
+        self._members: Mapping[int, Member] = {}
         self._begun = False
         self._twice = False
         self._at = 0.0
@@ -129,7 +119,8 @@ class Rates:
         if now - listed > census.FRESH and self._twice:
             return self._last
         seconds, self._at = now - self._at, now
-        if members.keys() != self._counters.keys():
+        if members is not self._members:
+            self._members = members
             self._follow(members)
         self._last = self._read_some(now, seconds)
         self._twice, self._begun = self._begun, True
@@ -137,28 +128,19 @@ class Rates:
 
     def _read_some(self, now: float, seconds: float) -> float | None:
         wanted = ceil(len(self._counters) * seconds / LAP) if self._begun else _MOST
-        left = min(max(wanted, _LEAST), _MOST)
-        burst, known = 0.0, False
-        later = []
-        for counter in self._in_turn():
-            ran = counter.cpu_time()
-            if ran == counter.ran >= 0 and not counter.owed:
-                counter.at, counter.rate = now, 0.0
+        moved = self._moved(now)
+        known, burst = len(moved) < len(self._counters), 0.0
+        most = min(max(wanted, _LEAST), _MOST)
+        if len(moved) > most:
+            moved = sorted(moved, key=lambda each: each[0].read_at)[:most]
+        for counter, ran in moved:
+            counter.ran, counter.read_at = ran, now
+            try:
+                burst += self._count(counter, counter.read(self._name), now)
                 known = True
-            elif not left:
-                later.append(counter)
-                continue
-            else:
-                left -= 1
-                counter.ran = ran
-                try:
-                    burst += self._count(counter, counter.read(self._name), now)
-                    known = True
-                except (OSError, ValueError, IndexError):
-                    counter.rate, counter.ran = 0.0, -1
-                    self._stirred.add(counter.member.pid)
-            self._turn.append(counter)
-        self._turn.extendleft(reversed(later))
+            except (OSError, ValueError, IndexError):
+                counter.rate, counter.ran = 0.0, -1
+                self._stirred.add(counter.member.pid)
         if not known:
             return None
         steady = sum([counter.rate for counter in self._counters.values()])
@@ -166,24 +148,31 @@ class Rates:
             steady -= min(counter.rate, self._spared * len(self._counters))
         return steady + (burst / seconds if seconds > 0 else 0.0)
 
+    def _moved(self, now: float) -> list[tuple[_Counter, int]]:
+        """Those that have run since their file was read, or may have, with their CPU time: of all
+        threads, in ns, -1 where it is not known. That of one that runs at this very moment may be
+        a tick old: it is found to have run the next time."""
+        moved = []
+        for counter in self._counters.values():
+            try:
+                ran = time.clock_gettime_ns(counter.clock)
+            except OSError:
+                ran = -1
+            if ran != counter.ran or ran < 0 or counter.owed:
+                moved.append((counter, ran))
+            else:
+                counter.at, counter.rate = now, 0.0
+        return moved
+
     def _follow(self, members: Mapping[int, Member]) -> None:
         for pid in self._counters.keys() - members.keys():
             counter = self._counters.pop(pid)
-            counter.gone = True
             parent = self._counters.get(counter.member.parent)
             if parent is not None:
                 parent.owed += counter.value
         for pid in members.keys() - self._counters.keys():
-            counter = self._counters[pid] = _Counter(members[pid], self._begun)
-            self._turn.appendleft(counter)
+            self._counters[pid] = _Counter(members[pid], self._begun)
         self._scanning = [c for c in self._counters.values() if c.member.scans]
-
-    def _in_turn(self) -> Iterator[_Counter]:
-        """Each of them once, whose file was not read for longest first; taken out of the turn."""
-        for _ in range(len(self._turn)):
-            counter = self._turn.popleft()
-            if not counter.gone:
-                yield counter
 
     def _count(self, counter: _Counter, text: bytes, now: float) -> float:
         """Bring one up to date; what a process did that was not there before, all at once. Where
