@@ -55,7 +55,8 @@ types: venv
 unit: venv
 	$(BIN)/pytest tests/unit --numprocesses logical --maxprocesses 4 --dist worksteal
 
-# Each part that touches the world, on real processes, terminals, servers and files; some as root.
+# Each part that touches the world, on real processes, terminals, servers and files; some as root. And
+# the controller, dying at every one of its effects, which takes seconds too many for the above.
 # A compiler is for the simulated GPU library. Most of it is waiting: four at once also on two cores,
 # each with neighbours that share what they start. The plugin's need time: `make spank`.
 parts: venv

@@ -52,10 +52,11 @@ class Scheduler(Protocol):
         ...
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         """Change a pending job: minutes are rounded up from `time_limit` seconds (0: leave it),
-        `excluded_nodes` "" excludes none, `comment` "" is left."""
+        `excluded_nodes` "" excludes none, `comment` "" is left; it may start in `start_in` seconds
+        (-1: when Slurm says)."""
         ...
 
     async def release(self, job_id: int) -> None: ...

@@ -1,4 +1,4 @@
-"""restore, on the node: open -> fits -> outputs -> prepare -> restore -> alive -> to reclaim-init.
+"""restore, on the node: open -> fits, outputs -> prepare -> restore -> alive -> to reclaim-init.
 
 Whatever leaves the store is compared with the sealed manifest before anybody sees it.
 
@@ -8,6 +8,7 @@ node.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 
 from slurm_reclaim.errors import OperationFailed, ReclaimError
@@ -41,13 +42,13 @@ def restore(
             manifest = opened.manifest
             session.checkpoint, session.checkpoint_bytes = restarts, manifest.size
             session.progress = Progress("restore", 0, manifest.size, clock.now())
-            try:
+            with ThreadPoolExecutor(1) as beside:
+                # Whatever becomes of the restore: Slurm has truncated them already.
+                outputs = beside.submit(tree.put_back_outputs, opened)
                 stack.enter_context(tree.coming_back(opened))
                 # While that, and what the store needs for `opened`, is got ready.
                 session.changed = tuple(tree.fits(manifest))[:MOST_CHANGED]
-            finally:
-                # Whatever becomes of the restore: Slurm has truncated them already.
-                tree.put_back_outputs(opened)
+            outputs.result()
             opened.ready()
             tree.restore(opened)
         _hand_over(manifest.root_pid, tree, link)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_reclaim.adapters.criu import command, images
-from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.criu import command, images, program
+from slurm_reclaim.adapters.criu.program import ENVIRONMENT, LIBEXEC, Entry
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.model.checkpoint import Credentials
 from slurm_reclaim.model.node_session import NodeSession
@@ -46,7 +46,7 @@ def dump(job: str, folder: Path) -> None:
     words.remove("--stream")
     words[words.index("--leave-stopped")] = "--leave-running"
     began = time.monotonic()
-    done = command.run(entry, words, 600)
+    done = program.run(entry, words, 600)
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -73,7 +73,7 @@ def restore(folder: Path) -> None:
     words.remove("--stream")
     for number in (fd, null):
         os.set_inheritable(number, True)
-    inner = [str(command.LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *words]
+    inner = [str(LIBEXEC / "reclaim-exec"), *entry.argv(), "--", *words]
     os.sched_setaffinity(0, facts["cores"])  # what was given to the job, as the product obeys it
     script = (
         "mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts; "
@@ -83,7 +83,7 @@ def restore(folder: Path) -> None:
     )
     done = subprocess.run(
         ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "sh", "-c", script, "sh", *inner],
-        capture_output=True, text=True, pass_fds=(fd, null), env=command.ENVIRONMENT, check=True,
+        capture_output=True, text=True, pass_fds=(fd, null), env=ENVIRONMENT, check=True,
     )  # fmt: skip
     status, began, ended = done.stdout.split()[-3:]
     if status != "0":

@@ -12,8 +12,8 @@ import sh
 
 from slurm_reclaim import __version__
 from slurm_reclaim.adapters.criu import look, processor
-from slurm_reclaim.adapters.criu.command import LIBEXEC
 from slurm_reclaim.adapters.criu.description import criu_version
+from slurm_reclaim.adapters.criu.program import LIBEXEC
 from slurm_reclaim.adapters.gpu.cards import NodeGpus
 from slurm_reclaim.adapters.proc import filesystems
 from slurm_reclaim.adapters.store.keys import KeyFile

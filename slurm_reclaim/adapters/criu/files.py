@@ -4,8 +4,7 @@ anything of a restore starts."""
 from __future__ import annotations
 
 import base64
-import fcntl
-import json
+import marshal
 import os
 import select
 import stat
@@ -13,13 +12,13 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
-from slurm_reclaim.adapters.criu import command, look
-from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.criu import look, program
 from slurm_reclaim.adapters.criu.images import messages, parsed
+from slurm_reclaim.adapters.criu.program import Entry
+from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.adapters.proc.opened import letters
 from slurm_reclaim.errors import OperationFailed
 from slurm_reclaim.model.checkpoint import Credentials, File
@@ -28,6 +27,7 @@ from slurm_reclaim.policy.changed import Seen
 _MOST_ANSWER = 64 << 20  # bytes; an owner can make our look say anything
 _ON_FILES = 0xC0  # VMA_FILE_PRIVATE, VMA_FILE_SHARED (CRIU's include/image.h)
 _EXECUTE = 4
+Question = tuple[bytes, str, bool, list[str]]  # of look.py
 # Made anew with every session, or the kernel's own.
 _ELSEWHERE = (b"/proc/", b"/sys/", b"/dev/")
 
@@ -132,9 +132,8 @@ def seen_by_owner(
     can't be found out."""
     if not wanted:
         return []
-    question = [
-        [os.fsdecode(each.path), _access(each.uses), "x" in each.uses, sorted(each.locks)]
-        for each in wanted
+    question: list[Question] = [
+        (each.path, _access(each.uses), "x" in each.uses, sorted(each.locks)) for each in wanted
     ]
     # Not in its PID namespace: whoever looks at the session meanwhile would take it for a stray.
     answer = _ask(Entry(join=((init, "mnt"),), identity=owner), question, timeout)
@@ -153,32 +152,22 @@ def _access(uses: Iterable[str]) -> str:
     return ("r" if how & {"r", "m", "x"} else "") + ("w" if how & {"w", "a"} else "")
 
 
-def _ask(entry: Entry, question: object, timeout: float) -> bytes:
+def _ask(entry: Entry, question: list[Question], timeout: float) -> bytes:
     """Run look.py as a program of the owner's, who may make it write without end."""
     deadline = time.monotonic() + timeout
     words = [os.path.realpath("/proc/self/exe"), "-I", "-S", "-c", Path(look.__file__).read_text()]
     reading, writing = os.pipe()
     try:
-        with os.fdopen(writing, "wb") as out, _in_memory(json.dumps(question)) as asked:
-            running = command.start(entry, words, stdin=asked, stdout=out)
+        with os.fdopen(writing, "wb") as out, file_of(marshal.dumps(question), "question") as asked:
+            running = program.start(entry, words, stdin=asked, stdout=out)
         answer = _read(reading, deadline)
     finally:
         os.close(reading)
-    done = command.finish(running, max(0.1, deadline - time.monotonic()))
+    done = program.finish(running, max(0.1, deadline - time.monotonic()))
     if not done.ok:
         why = done.output.strip()[-300:] or f"status {done.status}"
         raise OperationFailed(f"its files can't be looked at: {why}")
     return answer
-
-
-def _in_memory(text: str) -> BinaryIO:
-    """To be read from its beginning: as a file that fills no disk, whoever gets hold of it."""
-    file = os.fdopen(os.memfd_create("question", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
-    file.write(text.encode())
-    file.flush()
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
-    file.seek(0)
-    return file
 
 
 def _read(fd: int, deadline: float) -> bytes:

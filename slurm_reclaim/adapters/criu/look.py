@@ -2,24 +2,25 @@
 
 Below a directory that users can write to, root opens no path; and on a root-squashed file system
 it can't. So the agent runs this text through reclaim-exec as the session's user, in the session's
-mount namespace (files.py). Standard library only, nothing of ours: it is passed as text.
+mount namespace (files.py). Standard library only, nothing of ours: it is passed as text. It starts
+while a session waits, so that it imports little: json and hashlib would double its time.
 
-Standard input: a JSON list of [path, access, wants content, locks], where access is of the letters
-`r` and `w`. Standard output: a JSON list in the same order of {"error"} or {"size", "mode",
-"mtime", "may", "build_id", "digest", "locked"}; `error` is an errno, `may` whether the access is
-allowed.
+Standard input: a list of (path, access, wants content, locks) by marshal, of the interpreter that
+runs both; the path is bytes, and access is of the letters `r` and `w`. Standard output: a JSON list
+in the same order of {"error"} or {"size", "mode", "mtime", "may", "build_id", "digest", "locked"};
+`error` is an errno, `may` whether the access is allowed.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
+import marshal
 import os
 import stat
 import struct
 import sys
 import time
+from _blake2 import blake2b  # hashlib's own, without OpenSSL
 
 _HEAD = 64  # bytes
 _HEADER = 40  # bytes of a program header that are looked at
@@ -66,13 +67,13 @@ def _note(notes: bytes) -> str:
 def sampled(fd: int, size: int) -> str:
     """Digest (hex) of both ends of a file and of places between them: what is replaced by another
     version differs there, and a library of a gigabyte is not read through."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for number in range(_SAMPLES + 2):
         digest.update(os.pread(fd, _PIECE, max(0, size - _PIECE) * number // (_SAMPLES + 1)))
     return digest.hexdigest()
 
 
-def locked(path: str, access: str, locks: list[str]) -> bool:
+def locked(path: bytes, access: str, locks: list[str]) -> bool:
     """Whether another process keeps the session from one of its locks, and goes on doing so: many
     are held for a moment only."""
     flags = os.O_RDWR if "w" in access and "r" in access else os.O_WRONLY if access == "w" else 0
@@ -109,7 +110,7 @@ def _refused(fd: int, kind: str, how: str, first: str, last: str) -> bool:
         return False
 
 
-def look(path: str, access: str, content: bool, locks: list[str]) -> dict[str, object]:
+def look(path: bytes, access: str, content: bool, locks: list[str]) -> dict[str, object]:
     """What is at `path` now."""
     try:
         seen = os.stat(path)
@@ -138,5 +139,15 @@ def look(path: str, access: str, content: bool, locks: list[str]) -> dict[str, o
         return {"error": 22}
 
 
+def as_json(found: dict[str, object]) -> str:
+    """Of numbers, truth values and hexadecimal text."""
+    values = (
+        f'"{key}":"{value}"' if isinstance(value, str) else f'"{key}":{value}'.lower()
+        for key, value in found.items()
+    )
+    return f"{{{','.join(values)}}}"
+
+
 if __name__ == "__main__":
-    json.dump([look(*each) for each in json.load(sys.stdin)], sys.stdout)
+    asked = marshal.load(sys.stdin.buffer)
+    sys.stdout.write(f"[{','.join(as_json(look(*each)) for each in asked)}]")

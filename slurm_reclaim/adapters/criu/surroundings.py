@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Sequence
@@ -14,8 +13,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from slurm_reclaim.adapters.criu import command
-from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.criu import program
+from slurm_reclaim.adapters.criu.program import Entry, Finished
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.proc.tree import PROC, Process, printable
 from slurm_reclaim.config.schema import Agent
@@ -49,7 +48,7 @@ _A_PART = 3
 FILES = "files.tar"
 
 
-def _why(done: command.Finished, target: Path) -> str:
+def _why(done: Finished, target: Path) -> str:
     """tar's complaint; it says "Wrote only" where the truth is that the disk is full."""
     with suppress(OSError):
         space = os.statvfs(target)
@@ -58,7 +57,7 @@ def _why(done: command.Finished, target: Path) -> str:
     return _last_words(done)
 
 
-def _last_words(done: command.Finished) -> str:
+def _last_words(done: Finished) -> str:
     return "it took too long" if done.late else done.output.strip()[-300:]
 
 
@@ -205,13 +204,13 @@ class Surroundings:
         timeout: float,
         stdin: BinaryIO | None = None,
         stdout: BinaryIO | None = None,
-    ) -> command.Finished:
+    ) -> Finished:
         """Below a directory that users can write to, root opens no path: whoever owns a tree can
         put a symbolic link into it at any moment, and root would follow. And such a helper of the
         owner's, who can look into it, is given nothing of ours but descriptors of files that are
         root's: they can't be opened anew through /proc."""
         entry = Entry(join=((self._session.init, "mnt,pid"),), identity=owner)
-        return command.run(entry, words, timeout, stdin=stdin, stdout=stdout)
+        return program.run(entry, words, timeout, stdin=stdin, stdout=stdout)
 
     def put_back_outputs(self, opened: Opened) -> None:
         """Before anything else of the restore, and whatever becomes of it: Slurm has truncated them
@@ -233,8 +232,9 @@ class Surroundings:
             return
         with tempfile.TemporaryFile(dir=opened.work) as joined:
             with opened.send(output.saved) as saved:
-                shutil.copyfileobj(saved, joined)
-            joined.flush()
+                done = self._as_owner(owner, ["/usr/bin/cat"], timeout, saved, joined)
+            if not done.ok:
+                raise RestoreFailed(f"output file {path}: {_last_words(done)}")
             part = compared.status == _A_PART
             if not part:
                 words = ["/usr/bin/cat", "--", path]

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu import command, credentials, images, mending
-from slurm_reclaim.adapters.criu.command import Entry
+from slurm_reclaim.adapters.criu import command, credentials, images, mending, program
 from slurm_reclaim.adapters.criu.description import describe
 from slurm_reclaim.adapters.criu.fitting import Fitting
+from slurm_reclaim.adapters.criu.program import Entry, Finished, Running
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.cuda.half import GpuHalf
 from slurm_reclaim.adapters.jupyter.processes import is_server
@@ -81,7 +81,7 @@ class SessionTree:
         self._received: dict[int, int] = {}
         self._frozen: list[Process] = []
         self._rights: dict[int, Rights] = {}
-        self._criu: command.Running | None = None
+        self._criu: Running | None = None
         self._shut: list[repair.Ends] = []
         self._oom_kills = 0
         self._gpus = GpuHalf(session, config.gpu, save, note_worker, on_gpus)
@@ -94,10 +94,10 @@ class SessionTree:
         """While the tree is frozen, as it was found then: every look is at all of /proc."""
         return self._frozen or tree.members(self._session.init)
 
-    def _root(self) -> Process:
+    def _root(self, members: Sequence[Process] | None = None) -> Process:
         """The tree's root, whether it was started here or restored."""
         wanted = self._session
-        for process in self._members():
+        for process in self._members() if members is None else members:
             if (wanted.child and process.pid == wanted.child) or (
                 wanted.root and process.inner == wanted.root
             ):
@@ -107,7 +107,7 @@ class SessionTree:
     def blockers(self) -> Sequence[Blocker]:
         session, members = self._session, self._members()
         try:
-            root = self._root()
+            root = self._root(members)
         except DumpFailed as error:
             return [Blocker("no-process", error.message, "the batch script has ended")]
         on_gpus = self._gpus.blockers(members)
@@ -169,8 +169,8 @@ class SessionTree:
         return tree.credentials(self._root())
 
     def dump(self, staged: Staging) -> None:
-        root = self._root()
         members = self._members()
+        root = self._root(members)
         owner = tree.credentials(root)
         self._session.stopped = tuple(p.inner for p in members if p.state in "Tt")
         self._fitting.prepare()
@@ -190,7 +190,7 @@ class SessionTree:
             )
             words = command.dump(self._config.criu, root.inner, fd, self._config.ghost_limit)
             with self._at_work(entry, words) as running:
-                done = command.finish(running, self._config.dump_timeout, staged.cut)
+                done = program.finish(running, self._config.dump_timeout, staged.cut)
         if not done.ok:
             trouble = "" if done.late else staged.trouble()
             why = trouble or self._why("dump", done, staged.criu / "dump.log")
@@ -207,7 +207,7 @@ class SessionTree:
         mending.see_closing(staged.images)
 
     @contextmanager
-    def _at_work(self, entry: Entry, words: list[str]) -> Iterator[command.Running]:
+    def _at_work(self, entry: Entry, words: list[str]) -> Iterator[Running]:
         """It is to be finished inside, and ended where that does not come to pass."""
         running = command.start(entry, words)
         try:
@@ -217,7 +217,7 @@ class SessionTree:
             running.end()
             self._note_worker(0)
 
-    def _why(self, what: str, done: command.Finished, log: Path) -> str:
+    def _why(self, what: str, done: Finished, log: Path) -> str:
         if done.late:
             return f"CRIU {what} took too long and was stopped"
         if done.status == -signal.SIGKILL:
@@ -314,7 +314,7 @@ class SessionTree:
             if self._shut:
                 self._save()
             opened.give()
-            done = command.finish(criu, self._config.restore_timeout)
+            done = program.finish(criu, self._config.restore_timeout)
             if why := opened.trouble():
                 raise IntegrityError(why)
             if not done.ok:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.adapters.notify import trust
 from slurm_reclaim.adapters.notify.payload import payload
 from slurm_reclaim.adapters.notify.texts import Text
@@ -86,25 +87,23 @@ async def _run(hook: Hook, kind: str, body: bytes, timeout: float) -> Delivery:
     if hook.problem:
         return _delivery(hook.name, hook.problem)
     output, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    # A file, not a pipe: a hook that does not read keeps nobody waiting.
-    stdin = os.memfd_create("notice", os.MFD_CLOEXEC)
     tail = _Tail(output)
     try:
         os.set_blocking(writing, True)
-        os.write(stdin, body)
-        os.lseek(stdin, 0, os.SEEK_SET)
-        process = await asyncio.create_subprocess_exec(
-            hook.path, stdin=stdin, stdout=writing, stderr=writing, cwd="/",
-            env={"PATH": PATH, "LC_ALL": "C.UTF-8", "RECLAIM_NOTICE": kind},
-            start_new_session=True,
-        )  # fmt: skip
+        # A file, not a pipe: a hook that does not read keeps nobody waiting.
+        with file_of(body, "notice") as stdin:
+            process = await asyncio.create_subprocess_exec(
+                hook.path, stdin=stdin, stdout=writing, stderr=writing, cwd="/",
+                env={"PATH": PATH, "LC_ALL": "C.UTF-8", "RECLAIM_NOTICE": kind},
+                start_new_session=True,
+            )  # fmt: skip
         tail.follow()
         status = await _end(process, timeout)
     except OSError as error:
         return _delivery(hook.name, f"can't be run: {error.strerror}")
     finally:
         tail.stop()
-        for handle in (output, writing, stdin):
+        for handle in (output, writing):
             os.close(handle)
     if status is None:
         return _delivery(hook.name, f"killed after {timeout:g} s: {tail.last()}".rstrip(": "))

@@ -144,7 +144,8 @@ def _mappings(process: Process) -> Iterator[Blocker]:
         return
     if "anon_inode:[io_uring]" in text:
         yield from descriptor_blockers.anonymous(process, "[io_uring]")
-    if not process.status.get("HugetlbPages", "0").startswith("0"):
+    # Reading smaps walks all of its memory.
+    if largest([process], "HugetlbPages"):
         yield from _huge_pages(process)
 
 

@@ -28,12 +28,20 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "2684
 # Seconds without a word from a program that has nothing to wait for but the end of a pipe: whoever
 # wrote into it ran as the session's owner, who can hold it open for good.
 PATIENCE = 120.0
+# Seconds without a word from one that waits for the store: a session stays frozen, or an allocation
+# without a session, for as long.
+STORE_PATIENCE = 600.0
 # -I: no directory and no variable of anybody's has a say in what is imported. -S: what lies in the
 # site's directories is found there, but no .pth file in them is obeyed, which takes its time.
+# What it passes by is for annotations that msgspec is not asked of here, and half of its import.
 _START = (
-    "import sys; sys.path[:0] = {places!r}; "
+    "import sys; sys.path += {places!r}; sys.modules['typing_extensions'] = None; "
     "from slurm_reclaim.adapters.store.{module} import main; main()"
 )
+
+
+def _silent() -> str:
+    return f"the store has not answered for {STORE_PATIENCE:g} s"
 
 
 class _Program:
@@ -128,14 +136,17 @@ class _Program:
 
     def wait(self, for_: Callable[[], bool], pipe: str = "") -> dict[str, Any]:
         """What it told, once `for_` holds. Raises what it complained of, and StoreUnavailable where
-        it waits for the end of `pipe` and that does not come."""
+        it waits for the end of `pipe`, or else for the store, and that does not come."""
         with self._changed:
             while not for_():
                 self._raise()
                 if self._gone:
                     raise StoreUnavailable("the program at the store was killed")
-                if not self._changed.wait(PATIENCE if pipe else None):
+                if self._changed.wait(PATIENCE if pipe else STORE_PATIENCE):
+                    continue
+                if pipe:
                     raise StoreUnavailable(f"{pipe} does not end: its pipe is held open, or stuck")
+                raise StoreUnavailable(_silent())
             return dict(self._told)
 
     def _raise(self) -> None:
@@ -277,5 +288,9 @@ class Opened(_Program):
         with suppress(talk.Hangup, OSError):
             talk.send(self._ours, {"do": "tell", "number": self._asked})
             with self._changed:
-                self._changed.wait_for(lambda: self._gone or self._told.get("told") == self._asked)
+                if not self._changed.wait_for(self._has_told, STORE_PATIENCE):
+                    return _silent()
         return super().trouble()
+
+    def _has_told(self) -> bool:
+        return self._gone or self._told.get("told") == self._asked

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.errors import ReclaimError
 
 _LARGEST = 1 << 17
@@ -45,9 +46,7 @@ def send(end: socket.socket, message: dict[str, Any], fd: int | None = None) -> 
 
 def send_large(end: socket.socket, message: dict[str, Any]) -> None:
     """As a file in memory, since a packet has its limits. Raises Hangup."""
-    with os.fdopen(os.memfd_create("orders"), "w+b") as file:
-        file.write(json.dumps(message).encode())
-        file.seek(0)
+    with file_of(json.dumps(message).encode(), "orders") as file:
         send(end, {}, file.fileno())
 
 

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from slurm_reclaim.adapters.criu import command
+from slurm_reclaim.adapters.criu import command, program
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.config.schema import Agent
@@ -34,7 +34,8 @@ def test_of_output_files_none_is_kept_where_one_is_gone():
     assert descriptors() == before
 
 
-def test_a_command_that_can_not_be_watched_is_ended(monkeypatch):
+@pytest.mark.parametrize("begin", [program.spawned, command.by_sh])
+def test_a_program_that_can_not_be_watched_is_ended(monkeypatch, begin):
     """Where no descriptor is left: a CRIU that nobody holds would freeze what was just let go."""
     before = descriptors()
     with tempfile.NamedTemporaryFile("r") as told:
@@ -45,8 +46,9 @@ def test_a_command_that_can_not_be_watched_is_ended(monkeypatch):
             raise OSError(24, "Too many open files")
 
         monkeypatch.setattr(tree, "pidfd", none_left)
+        words = ["/bin/sh", "-c", f"echo $$ >{told.name}; exec sleep 60"]
         with pytest.raises(OSError, match="Too many"):
-            command.launch(["/bin/sh", "-c", f"echo $$ >{told.name}; exec sleep 60"])
+            program.launch(words, begin=begin)
         told.seek(0)
         pid = int(told.read())
     monkeypatch.undo()

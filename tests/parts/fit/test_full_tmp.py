@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from slurm_reclaim.adapters.criu import command, files, processor
+from slurm_reclaim.adapters.criu import files, processor, program
 from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.model.checkpoint import Credentials
 
@@ -28,7 +28,7 @@ def script(path, text):
 
 def test_files_are_looked_at_with_a_full_tmp(tmp_path, monkeypatch, full):
     script(tmp_path / "reclaim-exec", ENTERS_NOTHING)
-    monkeypatch.setattr(command, "LIBEXEC", tmp_path)
+    monkeypatch.setattr(program, "LIBEXEC", tmp_path)
     wanted = [files.Wanted(os.fsencode(tmp_path / "reclaim-exec"), "r")]
     (seen,) = files.seen_by_owner(OWNER, os.getpid(), wanted, 20.0)
     assert seen.size == len(ENTERS_NOTHING)

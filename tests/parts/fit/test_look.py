@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import marshal
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +24,12 @@ LIBRARY = next(
 )
 
 
-def ask(*question: object) -> list[dict[str, object]]:
+def ask(*question: list[Any]) -> list[dict[str, object]]:
     """As the agent does: the program as text."""
     words = [sys.executable, "-I", "-S", "-c", Path(look.__file__).read_text()]
-    done = subprocess.run(words, input=json.dumps(question), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    asked = marshal.dumps([(os.fsencode(path), *more) for path, *more in question])
+    done = subprocess.run(words, input=asked, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
     found: list[dict[str, object]] = json.loads(done.stdout)
     return found
 

@@ -1,13 +1,14 @@
 """The programs that save a session's files run as its owner, who can hold their pipes open."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
 
 import pytest
 
-from slurm_reclaim.adapters.criu.command import Finished
+from slurm_reclaim.adapters.criu.program import Finished
 from slurm_reclaim.adapters.criu.surroundings import FILES, Surroundings
 from slurm_reclaim.adapters.proc import tree
 from slurm_reclaim.adapters.store import staging
@@ -96,6 +97,28 @@ def test_a_program_that_failed_is_not_waited_for(shop, holders):
     finally:
         staged.close()
     assert isinstance(error, DumpFailed)
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_without_end(shop, monkeypatch):
+    """A file server that is gone: a session would stay frozen, an allocation without a session."""
+    monkeypatch.setattr(staging, "STORE_PATIENCE", 0.5)
+    shop.put(0, {FILES: b"all of it"})
+    staged, late = shop.begin(1), shop.store.open(ID, 0)
+    late.ready()
+    early = shop.store.open(ID, 0)
+    try:
+        for program in (early, late, staged):
+            program._child.send_signal(signal.SIGSTOP)
+        for work in (staged.finish, early.ready):
+            error = within(work)
+            assert isinstance(error, StoreUnavailable)
+            assert "has not answered" in error.message
+        said = []
+        assert within(lambda: said.append(late.trouble())) is None
+        assert "has not answered" in said[0]
+    finally:
+        for program in (staged, early, late):
+            program.close()
 
 
 def descriptors():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_reclaim.adapters.criu import command
+from slurm_reclaim.adapters.criu import program
 from slurm_reclaim.adapters.criu.surroundings import Surroundings
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.errors import RestoreFailed
@@ -27,7 +27,7 @@ class Here(Surroundings):
     def _as_owner(self, owner, words, timeout, stdin=None, stdout=None):
         if words[1:2] == ["-c"]:
             words = [words[0], "-c", self.before + words[2], *words[3:]]
-        return command.finish(command.launch(words, (), stdin, stdout), timeout)
+        return program.finish(program.launch(words, (), stdin, stdout), timeout)
 
 
 @pytest.fixture

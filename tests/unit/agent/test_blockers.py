@@ -71,6 +71,15 @@ def test_what_ends_while_it_is_looked_at_stands_in_nobodys_way(reaped):
 
 
 @needs_ss
+def test_the_memory_of_who_has_no_huge_pages_is_not_walked(session, monkeypatch):
+    """The kernel does that for smaps, with all of it, and a session may have very much."""
+    walked = []
+    monkeypatch.setattr(blockers, "_huge_pages", lambda process: walked.append(process) or ())
+    session("")
+    assert walked == []
+
+
+@needs_ss
 def test_an_ordinary_process_has_no_blockers(session):
     code = """
 import os, socket, select, tempfile

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from slurm_reclaim.adapters.criu import command
+from slurm_reclaim.adapters.criu.program import ENVIRONMENT, LIBEXEC, Entry
 
 ROOT = Path(__file__).parents[3]
 LINES = [command.dump("criu", 300, 5, 1 << 20), command.restore("criu", 5, [(7, "/a.out")])]
@@ -13,9 +14,9 @@ LINES = [command.dump("criu", 300, 5, 1 << 20), command.restore("criu", 5, [(7, 
 @pytest.mark.parametrize("words", LINES, ids=["dump", "restore"])
 def test_no_plugin_and_no_configuration_of_the_node_is_loaded(words: list[str]) -> None:
     """CRIU's plugin for CUDA would lock and restore by itself, and hide that it failed."""
-    assert words[words.index("-L") + 1] == str(command.LIBEXEC)
+    assert words[words.index("-L") + 1] == str(LIBEXEC)
     assert "--no-default-config" in words
-    assert not {name for name in command.ENVIRONMENT if name.startswith("CRIU")}
+    assert not {name for name in ENVIRONMENT if name.startswith("CRIU")}
 
 
 def test_no_library_of_ours_lies_where_criu_looks_for_plugins() -> None:
@@ -28,5 +29,5 @@ def test_no_library_of_ours_lies_where_criu_looks_for_plugins() -> None:
 
 def test_a_dump_is_not_ended_by_want_of_memory_or_a_broken_pipe() -> None:
     """It is a tracer; a restore must not be one: what comes back would inherit it."""
-    assert "--tracer" in command.Entry(tracer=True).argv()
-    assert "--tracer" not in command.Entry().argv()
+    assert "--tracer" in Entry(tracer=True).argv()
+    assert "--tracer" not in Entry().argv()

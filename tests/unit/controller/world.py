@@ -114,7 +114,7 @@ class World(Nodes):
             self.history.append(f"requeue {job_id} from {job.node}")
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         await self._answer()
         with self.effect("prepare_held"):
@@ -125,7 +125,7 @@ class World(Nodes):
                 raise RequeueFailed("Invalid node name specified")
             job.excluded = excluded_nodes
             job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
-            job.begin = 0.0 if start_now else job.begin
+            job.begin = self.time + start_in if start_in >= 0 else job.begin
             job.comment = comment or job.comment
 
     async def release(self, job_id: int) -> None:
