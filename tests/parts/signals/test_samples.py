@@ -394,23 +394,25 @@ def test_a_meter_that_had_nothing_to_say_and_hangs_is_unknown():
 
 def test_threads_are_kept_and_end_with_the_samples():
     """One that hung is not given work again."""
+    others = set(threading.enumerate())
+
+    def until(count):
+        deadline = time.monotonic() + 10
+        while len(set(threading.enumerate()) - others) != count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return set(threading.enumerate()) - others
+
     one, hanging = session(), Hanging()
     world = World(hanging, limit=0.3)
-    before = threading.active_count()
     for _ in range(3):
         world.take(one)
         hanging.asked.clear()
-    assert threading.active_count() == before + 1
+    (kept,) = until(1)
     hanging.asked = [0.0]
     world.take(one)
-    late = threading.active_count()
     hanging.free.set()
     world.take(one)
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before + 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert (late, threading.active_count()) == (before + 1, before + 1)
+    (other,) = until(1)
+    assert other is not kept
     world.samples = None
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() == before
+    assert not until(0)
