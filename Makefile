@@ -113,6 +113,7 @@ demo:
 
 bench: venv
 	$(BIN)/python tests/bench/signals
+	$(BIN)/python -m tests.bench.memory
 	$(BIN)/python -m tests.bench.decisions
 	$(BIN)/python -m tests.bench.scale
 	$(BIN)/python -m tests.bench.hibernate
