@@ -177,3 +177,26 @@ def test_an_operators_own_hold_wins(lab, counter):
     job.reclaim("restore", user="olga")
     after = job.counts_on()
     assert after.pid == before.pid
+
+
+def test_an_account_that_has_lost_its_level_ends_no_session(lab, counter):
+    """Slurm then says of every job of others that there is none."""
+
+    def level(name: str) -> None:
+        words = ("modify", "user", "slurm-reclaim", "set", f"AdminLevel={name}")
+        lab.exec("ctl", "sacctmgr", "-i", *words)
+
+    def told() -> int:
+        return lab.logs("ctl", "reclaimd").count("hides jobs of others from slurm-reclaim")
+
+    with slurm_conf(lab, "PrivateData=jobs"):
+        job, before = counter(), told()
+        level("None")
+        try:
+            lab.wait("jobs to be hidden", lambda: told() > before, 60)
+            assert job.session()["state"] == "ACTIVE"
+        finally:
+            level("Administrator")
+        job.reclaim("hibernate")
+        job.reclaim("restore")
+        job.counts_on()
