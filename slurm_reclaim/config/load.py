@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from blake3 import blake3
 
@@ -147,8 +148,11 @@ def digest(config: Config) -> str:
 
 
 def _missing(name: str) -> ConfigError:
+    folder = Path(name).parent
+    first = "" if folder.is_dir() else f"mkdir -p {folder} && "
     return ConfigError(
         [f"{name}: there is no such file"],
-        hint=f"make one with: reclaim config sample > {name}\n"
-        "(every setting has a default; only controller.host and the [[adopt]] rules need yours)",
+        hint=f"make one with: {first}reclaim config sample > {name}\n"
+        "(every setting has a default; controller.host, store.path and the [[adopt]] rules need "
+        "yours)",
     )

@@ -19,10 +19,10 @@ from slurm_reclaim.stages.uploads import only_node
 
 # How the reason begins of a job that was released and that Slurm holds until a node fits.
 NO_NODE = "released, but no node can restore it now"
-# Seconds until a job may start that was just seen to wait. A slurmd refuses a credential that is not
-# newer, in whole seconds, than the end of the job's last run there ("already killed, do not launch
-# batch job"), and slurmctld then takes the job for failed: it would be gone, and only its checkpoint
-# left. That is what Slurm's own two minutes are for.
+# Seconds until a job may start that was just seen to wait. A slurmd refuses a credential that is
+# not newer, in whole seconds, than the end of the job's last run there ("already killed, do not
+# launch batch job"), and slurmctld then takes the job for failed: it would be gone, and only its
+# checkpoint left. That is what Slurm's own two minutes are for.
 SETTLE = 2
 
 
