@@ -71,7 +71,7 @@ def plugin_installed(libexec: Path = LIBEXEC, root: Path = Path("/")) -> bool:
     when it asks. Slurm's plugins may lie anywhere: `make install` leaves a link beside the programs
     to where it put ours; without one (a copy by hand) the usual places are looked at."""
     usual = (p for pattern in _PLUGIN_DIRS for p in root.glob(f"{pattern[1:]}/reclaim.so"))
-    found = (libexec / "reclaim.so").is_file() or any(usual)
+    found = (libexec / "plugin").is_file() or any(usual)
     return found and not missing_program(libexec)
 
 
