@@ -31,10 +31,8 @@ class Clock(Protocol):
 
 
 class Scheduler(Protocol):
-    """Slurm. `SchedulerUnavailable` where it did not answer, `RequeueFailed` where it said no.
-
-    What changes a job takes its name as people write it, `123` or `123_4`: to Slurm the bare number
-    of an array's last task is the whole array."""
+    """Slurm. `SchedulerUnavailable` where it did not answer, `RequeueFailed` where it said no. What
+    changes a job takes its name, `123` or `123_4`: to Slurm an array's last task is the array."""
 
     async def jobs(self) -> Sequence[Job]:
         """Every job of the cluster that slurmctld still knows: one query."""
@@ -59,10 +57,11 @@ class Scheduler(Protocol):
         ...
 
     async def prepare_held(
-        self, job: str, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, job: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         """Change a pending job: minutes are rounded up from `time_limit` seconds (0: leave it),
-        `excluded_nodes` "" excludes none, `comment` "" is left."""
+        `excluded_nodes` "" excludes none, `comment` "" is left; it may start in `start_in` seconds
+        (-1: when Slurm says)."""
         ...
 
     async def release(self, job: str) -> None: ...

@@ -6,6 +6,8 @@ import fcntl
 import os
 from typing import BinaryIO
 
+_UNCHANGED = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+
 
 def file_of(data: bytes, name: str) -> BinaryIO:
     """To be read from its beginning. Whoever gets hold of it can't change it; `name` is for who
@@ -14,9 +16,7 @@ def file_of(data: bytes, name: str) -> BinaryIO:
     try:
         file.write(data)
         file.flush()
-        fcntl.fcntl(
-            file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
-        )
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _UNCHANGED)
         file.seek(0)
     except BaseException:
         file.close()

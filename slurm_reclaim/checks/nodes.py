@@ -21,7 +21,7 @@ def judge(nodes: Sequence[NodeStatus], config: Config, version: str) -> list[Che
     heard = [n for n in nodes if 0 <= n.age <= config.agent.silent_after]
     here = digest(config)
     return [
-        _heard(nodes, heard),
+        _heard(nodes, heard, config.agent.interval),
         _every(heard, "plugin on every node", lambda f: f.plugin_seen, _no_plugin, _PLUGIN_HINT),
         _every(heard, "criu on every node", lambda f: f.criu_ok, _criu_problem, _CRIU_HINT),
         _every(heard, "store on every node", lambda f: f.store_ok, _store_problem, _STORE_HINT),
@@ -44,11 +44,13 @@ def judge(nodes: Sequence[NodeStatus], config: Config, version: str) -> list[Che
 
 
 _PLUGIN_HINT = (
-    "no job has started there through the plugin since the agent started: if that is not for want "
-    "of jobs, run `reclaim check` as root on the node"
+    "`make -C spank install` there; without them no session starts managed or can be restored "
+    "there. `reclaim check` as root on one of these nodes names the file"
 )
 _CRIU_HINT = "run `reclaim check` as root on one of these nodes"
-_STORE_HINT = "mount the store there, root-only; run `reclaim check` as root on one of these nodes"
+_STORE_HINT = (
+    "run `reclaim check` as root on one of these nodes: is the store mounted, are its keys there?"
+)
 
 
 _GPU_HINT = "docs/gpu.md; sessions without a GPU are not touched by this"
@@ -58,12 +60,13 @@ def fold(names: Iterable[str]) -> str:
     return str(NodeSet.fromlist(list(names)))
 
 
-def _heard(nodes: Sequence[NodeStatus], heard: Sequence[NodeStatus]) -> Check:
+def _heard(nodes: Sequence[NodeStatus], heard: Sequence[NodeStatus], interval: float) -> Check:
     name = "agent on every node"
     known = {node.name for node in heard}
     silent = [n for n in nodes if n.name not in known]
     expected = [n.name for n in silent if not _AWAY & {s.lower() for s in n.states}]
-    hint = "systemctl status reclaim-agent on these nodes"
+    # A reclaimd that was started just now has heard of nobody.
+    hint = f"systemctl status reclaim-agent there; one that runs reports every {interval:g} s"
     if expected:
         return _FAMILY.failed(
             name, f"{len(heard)} of {len(nodes)} report; silent: {fold(expected)}", hint
@@ -118,7 +121,7 @@ def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
 
 
 def _no_plugin(_: NodeFacts) -> str:
-    return "the plugin was not seen"
+    return "the plugin or one of its programs is not installed"
 
 
 def _criu_problem(facts: NodeFacts) -> str:

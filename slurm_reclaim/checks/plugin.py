@@ -115,7 +115,9 @@ def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check
     )
     checks = []
     if candidates:
-        checks.append(_trusted(host, "plugin file", candidates, "make -C spank install"))
+        # Into the last of a list: what came first may be another product's.
+        hint = f"make -C spank install PLUGINDIR={posixpath.dirname(candidates[-1])}"
+        checks.append(_trusted(host, "plugin file", candidates, hint))
     else:
         checks.append(_FAMILY.unchecked("plugin file", "Slurm does not say where its plugins are"))
     checks += [

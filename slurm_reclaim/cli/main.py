@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from importlib import import_module
@@ -54,7 +55,15 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        _, command, rest = super().resolve_command(context, args)
+        try:
+            _, command, rest = super().resolve_command(context, args)
+        except click.UsageError as error:
+            # click looks among the commands that were added to the group: none are, they are lazy.
+            near = difflib.get_close_matches(args[0], [*_COMMANDS, *_ALIASES], n=1)
+            if not near:
+                raise
+            meant = f"{error.message} Did you mean {near[0]!r}?"
+            raise click.UsageError(meant, ctx=error.ctx) from None
         return command.name if command else None, command, rest
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

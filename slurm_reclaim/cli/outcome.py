@@ -55,9 +55,10 @@ def of_hibernation(asked: Session, now: Session, events: Sequence[Event]) -> End
         return Ended(None if made else OperationFailed(f"job {now.job}: {now.reason}"))
     if now.state not in RUNNING_STATES or not _moved(asked, now):
         return None
-    kind, reason = _newest(events, _BACK, now.reason)
-    error = _BACK.get(kind, DumpFailed) if kind else DumpFailed
-    hint = "\n".join(now.blockers) if error is NotReclaimable else ""
+    event = _newest(events, _BACK)
+    error = _BACK[Fact(event.kind)] if event else DumpFailed
+    reason = (event.reason if event else "") or now.reason
+    hint = _advice(event) if event else ""
     return Ended(error(f"job {now.job} was not hibernated and runs on: {reason}", hint=hint))
 
 
@@ -85,11 +86,15 @@ def _moved(asked: Session, now: Session) -> bool:
     return (asked.state, asked.since, asked.restarts) != (now.state, now.since, now.restarts)
 
 
-def _newest(
-    events: Sequence[Event], kinds: dict[Fact, type[ReclaimError]], reason: str
-) -> tuple[Fact | None, str]:
-    for event in reversed(events):
-        for kind in kinds:
-            if event.kind == kind.value:
-                return kind, event.reason or reason
-    return None, reason
+def _newest(events: Sequence[Event], kinds: dict[Fact, type[ReclaimError]]) -> Event | None:
+    wanted = {kind.value for kind in kinds}
+    return next((event for event in reversed(events) if event.kind in wanted), None)
+
+
+def _advice(event: Event) -> str:
+    """A line for each blocker: what its owner can do. The blockers themselves are in the reason."""
+    names, hints = event.details.get("blockers"), event.details.get("hints")
+    if not isinstance(names, list) or not isinstance(hints, list):
+        return ""
+    told = dict.fromkeys(zip(names, hints, strict=False))
+    return "\n".join(f"{name}: {hint}" for name, hint in told if hint)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from blake3 import blake3
 
@@ -14,6 +14,7 @@ from slurm_reclaim.config import notices, source
 from slurm_reclaim.config.build import Building, absorb, finish
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule, Store
 from slurm_reclaim.config.source import Key
+from slurm_reclaim.config.values import nearest
 from slurm_reclaim.errors import ConfigError
 from slurm_reclaim.model.place import parse_place
 from slurm_reclaim.model.sample import Signal
@@ -134,8 +135,8 @@ def _unknown_signals(config: Config) -> Iterator[str]:
     for place, names in places:
         for name in names:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                meant = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+                near = nearest(name, known)
+                meant = f"; did you mean {near!r}?" if near else f"; known: {', '.join(known)}"
                 yield f"{place}: {name!r} is no signal{meant}"
 
 
@@ -147,8 +148,11 @@ def digest(config: Config) -> str:
 
 
 def _missing(name: str) -> ConfigError:
+    folder = Path(name).parent
+    first = "" if folder.is_dir() else f"mkdir -p {folder} && "
     return ConfigError(
         [f"{name}: there is no such file"],
-        hint=f"make one with: reclaim config sample > {name}\n"
-        "(every setting has a default; only controller.host and the [[adopt]] rules need yours)",
+        hint=f"make one with: {first}reclaim config sample > {name}\n"
+        "(every setting has a default; controller.host, store.path and the [[adopt]] rules need "
+        "yours)",
     )

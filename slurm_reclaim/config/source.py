@@ -51,7 +51,10 @@ def read(path: str) -> Source:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"not valid TOML: {error}") from None
+        # What comes of adding a section to the end of the sample, which has a header of each.
+        twice = "; write below the header that is there, or into a file of its own in conf.d"
+        cure = twice if "twice" in str(error) else ""
+        raise ValueError(f"not valid TOML: {error}{cure}") from None
     except RecursionError:
         raise ValueError("not valid TOML: nested too deep") from None
     return Source(path, table, line_numbers(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -16,3 +17,8 @@ class Blocker:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what}"
+
+
+def details(blockers: Sequence[Blocker]) -> dict[str, str | int | float | list[str]]:
+    """As an event tells of them: `hints` has one for each of `blockers`, "" where there is none."""
+    return {"blockers": [b.name for b in blockers], "hints": [b.hint for b in blockers]}

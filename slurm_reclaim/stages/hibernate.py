@@ -120,8 +120,11 @@ _LEFT = (
 
 
 def wrong_state(session: Session, verb: str) -> WrongState:
+    runs = f"it runs on {session.node}: there is nothing to restore"
     hints = {
+        **dict.fromkeys(RUNNING_STATES, runs),
         State.HIBERNATED: f"bring it back: reclaim restore {session.job}",
+        State.QUEUED: f"it waits for a node: squeue -j {session.job} --start",
         State.RESTORING: "wait until it runs",
         State.ENDED: "the job is over" + (_LEFT if session.checkpoint >= 0 else ""),
     }

@@ -1,10 +1,10 @@
 """[held]: a hibernated job is kept such that anyone's release of it is safe, its owner's own
 `scontrol release` included: nodes that can't restore it are excluded, the time limit is what was
-left, and Slurm's two minutes after a requeue are gone."""
+left, and Slurm's two minutes after a requeue are gone but for two seconds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from slurm_reclaim.errors import RequeueFailed
 from slurm_reclaim.model.job import Job
@@ -19,14 +19,20 @@ from slurm_reclaim.stages.uploads import only_node
 
 # How the reason begins of a job that was released and that Slurm holds until a node fits.
 NO_NODE = "released, but no node can restore it now"
+# Seconds until a job may start that was just seen to wait. A slurmd refuses a credential that is
+# not newer, in whole seconds, than the end of the job's last run there ("already killed, do not
+# launch batch job"), and slurmctld then takes the job for failed: it would be gone, and only its
+# checkpoint left. That is what Slurm's own two minutes are for.
+SETTLE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a waiting job was last given."""
+    """What a waiting job was last given, and when it may start (Unix seconds)."""
 
     restarts: int
     excluded: str
+    start: float = field(compare=False, default=0.0)
 
 
 async def step(desk: Desk, session: Session) -> None:
@@ -72,14 +78,15 @@ async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> 
             session.job,
             time_limit=limit,
             excluded_nodes=plan.excluded,
-            start_now=first,
+            start_in=SETTLE if first else -1,
             comment="",
         )
     except RequeueFailed as error:
         desk.view.doubt_nodes()  # perhaps for a node that Slurm no longer has
         desk.note(session.id, "hold-refused", error.message)
         return found
-    desk.kept[session.id] = plan
+    start = desk.clock.now() + SETTLE if first or before is None else before.start
+    desk.kept[session.id] = replace(plan, start=start)
     if not found.nodes:
         desk.note(session.id, "no-node-fits", f"no node can restore it now: {found.explain()}")
     return found

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_reclaim.errors import BadRequest, Unavailable
-from slurm_reclaim.model.blocker import Blocker
+from slurm_reclaim.model.blocker import Blocker, details
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.job import Job
@@ -106,7 +106,7 @@ def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:
             session.id,
             "not-hibernatable",
             f"can't be hibernated: {'; '.join(names)}",
-            {"blockers": [blocker.name for blocker in found]},
+            details(found),
         )
     else:
         desk.note(session.id, "hibernatable", "what stood in the way of a hibernation is gone")

@@ -13,7 +13,7 @@ from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.ending import detail_of, lift_fence
 from slurm_reclaim.stages.fit import SILENT, Fit
 from slurm_reclaim.stages.hibernate import wrong_state
-from slurm_reclaim.stages.hold import NO_NODE, keep, started, suitable
+from slurm_reclaim.stages.hold import NO_NODE, SETTLE, keep, started, suitable
 from slurm_reclaim.stages.mishap import unrestored
 from slurm_reclaim.stages.view import same_job
 
@@ -49,6 +49,7 @@ async def restore(
     session = _try_again(desk, session, job)
     _refuse_unfit(desk, session, suitable(desk, session, job))
     await keep(desk, session, job, now=True)
+    await _settled(desk, session)
     intent = desk.journal.intend(session.id, "release", by)
     try:
         if job.held:
@@ -81,6 +82,13 @@ async def first_reports(desk: Desk, session: Session) -> None:
         elif not _young(desk):
             return
         await asyncio.sleep(0.1)
+
+
+async def _settled(desk: Desk, session: Session) -> None:
+    """A job that is released before it may start would wait for Slurm's next turn."""
+    kept = desk.kept.get(session.id)
+    if kept is not None and (left := kept.start - desk.clock.now()) > 0:
+        await asyncio.sleep(min(left, SETTLE))
 
 
 def _young(desk: Desk) -> bool:

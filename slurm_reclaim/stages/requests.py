@@ -203,6 +203,8 @@ async def _why_unknown(desk: Desk, caller: Caller, ref: JobRef) -> Exception:
     if detail is None:
         return NotManaged(f"Slurm does not know job {ref}", hint="look with: squeue --me")
     await _refuse_strangers(desk, caller, detail.job.uid, str(ref))
+    if ref.array_task is not None and not detail.job.array_job_id:
+        return BadRequest(f"job {ref.job_id} is no job array", hint=f"use {ref.job_id}")
     hibernate.refuse_unfit(str(ref), detail)
     if not detail.job.running:
         return WrongState(

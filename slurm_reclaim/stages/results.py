@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from slurm_reclaim.errors import BadRequest
+from slurm_reclaim.model import blocker
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import STORE_VERBS, Outcome, Result, Verb
@@ -83,7 +84,7 @@ def _hibernated(desk: Desk, session: Session, result: Result) -> None:
             session.id,
             Fact.PREFLIGHT_REFUSED,
             reason,
-            {"blockers": [b.name for b in result.blockers]},
+            blocker.details(result.blockers),
             blockers=names,
             warned=failed(session),
             **cooled(desk, reason),

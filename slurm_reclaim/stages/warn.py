@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_reclaim.errors import AgentUnavailable, Refused
+from slurm_reclaim.model import blocker
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
@@ -185,7 +186,7 @@ def take_preflight(desk: Desk, session: Session, result: Result) -> None:
         session.id,
         Fact.PREFLIGHT_REFUSED,
         f"can't be hibernated: {reason}",
-        {"blockers": [blocker.name for blocker in result.blockers]},
+        blocker.details(result.blockers),
         warned=None,
         blockers=names,
         **cooled(desk, reason),

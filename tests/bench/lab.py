@@ -30,7 +30,13 @@ class BenchLab:
 
     def put(self, name: str) -> str:
         path = f"/shared/inside/{name}"
-        self.exec("ctl", "sh", "-c", f"cat > {path}", stdin=(HERE / name).read_text())
+        self.exec(
+            "ctl",
+            "sh",
+            "-c",
+            f"mkdir -p /shared/inside; cat > {path}",
+            stdin=(HERE / name).read_text(),
+        )
         return path
 
     def up(self) -> None:

@@ -60,17 +60,19 @@ def _io_uring_disabled() -> int:
         return -1
 
 
-def missing_program() -> str:
+def missing_program(libexec: Path = LIBEXEC) -> str:
     """A program of ours that sessions need and that can't be run here; empty where none is."""
-    programs = [str(LIBEXEC / name) for name in _PROGRAMS]
+    programs = [str(libexec / name) for name in _PROGRAMS]
     return next((p for p in programs if not os.access(p, os.X_OK)), "")
 
 
-def plugin_installed() -> bool:
+def plugin_installed(libexec: Path = LIBEXEC, root: Path = Path("/")) -> bool:
     """Whether the plugin and its programs are in their places. That slurmstepd loads it shows
-    when it asks."""
-    places = [p for pattern in _PLUGIN_DIRS for p in Path("/").glob(f"{pattern[1:]}/reclaim.so")]
-    return bool(places) and not missing_program()
+    when it asks. Slurm's plugins may lie anywhere: `make install` leaves a link beside the programs
+    to where it put ours; without one (a copy by hand) the usual places are looked at."""
+    usual = (p for pattern in _PLUGIN_DIRS for p in root.glob(f"{pattern[1:]}/reclaim.so"))
+    found = (libexec / "plugin").is_file() or any(usual)
+    return found and not missing_program(libexec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,16 +66,16 @@ class SlurmCommands:
         await scontrol.requeue(self._runner, job)
 
     async def prepare_held(
-        self, job: str, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, job: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         changes = {"ExcNodeList": excluded_nodes}
         if comment:
             changes["Comment"] = comment
         if time_limit:
             changes["TimeLimit"] = scontrol.minutes(time_limit)
-        if start_now:
+        if start_in >= 0:
             # Else the job waits out Slurm's two minutes after a requeue.
-            changes["StartTime"] = "now"
+            changes["StartTime"] = f"now+{start_in}"
         await scontrol.update(self._runner, job, **changes)
 
     async def release(self, job: str) -> None:

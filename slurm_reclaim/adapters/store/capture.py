@@ -22,7 +22,7 @@ from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import INDEX, fsync_directory, write_new
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME, FrameCodec, digest
 from slurm_reclaim.adapters.store.packs import PackWriter, cipher_for, open_pack
-from slurm_reclaim.model.checkpoint import Part
+from slurm_reclaim.adapters.store.parts import FilePart
 
 _SMALL_BUFFER = 16 * BLOCK
 # Images that may be large: they are not handed to the agent.
@@ -56,7 +56,7 @@ class Capture:
         self._images = Path(orders["images"])
         packs, keys = Path(orders["packs"]), orders["keys"]
         self._known = [
-            open_pack(packs, Part(**known), keys.get(known["path"], ""))
+            open_pack(packs, FilePart(**known), keys.get(known["path"], ""))
             for known in orders["known"]
         ]
         cipher = cipher_for(orders["pack"], keys.get(orders["pack"], ""))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from slurm_reclaim.adapters.store.parts import PartOf
 from slurm_reclaim.adapters.store.private import open_private
 from slurm_reclaim.errors import IntegrityError
-from slurm_reclaim.model.checkpoint import Part
 
 INDEX = "index"
 MANIFEST = "manifest.json"
@@ -56,7 +56,7 @@ def write_new(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def read_part(folder: Path, part: Part) -> bytes:
+def read_part(folder: Path, part: PartOf) -> bytes:
     """A small part, compared with what was written: what is used is what was compared. Raises
     IntegrityError, StoreUnavailable, OSError."""
     try:

@@ -38,7 +38,7 @@ class Ring:
         self._memory = mmap.mmap(-1, slots * size)
         self._at = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._lending = True
-        self._free = deque(range(slots))
+        self._free = list(range(slots))
         # slots that were lent, and how many bytes had been with them
         self._lent: deque[tuple[int, int]] = deque()
         self._total = 0
@@ -51,7 +51,8 @@ class Ring:
             if not self._free:
                 self._see_reader()
                 time.sleep(_PAUSE)  # nothing tells when some of it has been read
-        return self._free.popleft()
+        # The one that was free last: memory that is touched for the first time is dear.
+        return self._free.pop()
 
     def room(self, slot: int) -> memoryview:
         return memoryview(self._memory)[slot * self._size : (slot + 1) * self._size]

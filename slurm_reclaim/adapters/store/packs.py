@@ -31,9 +31,9 @@ from slurm_reclaim.adapters.store.frames import (
     FrameCodec,
     digest,
 )
+from slurm_reclaim.adapters.store.parts import FilePart, PartOf
 from slurm_reclaim.adapters.store.private import open_private
 from slurm_reclaim.errors import IntegrityError
-from slurm_reclaim.model.checkpoint import Part
 
 HASH = 16
 _FOOTER = struct.Struct("<8sQQ")
@@ -104,7 +104,7 @@ class PackWriter:
         finally:
             self._room.release()
 
-    def finish(self, hashes: bytes | bytearray) -> Part:
+    def finish(self, hashes: bytes | bytearray) -> FilePart:
         """Write the rest, make it durable and close. The part is named by the file's name."""
         self._pool.shutdown()
         self._raise()
@@ -124,14 +124,14 @@ class PackWriter:
         at = self._file.size
         self._file.append(table, _FOOTER.pack(_MAGIC, at, len(table)))
         self._file.finish()
-        return Part(self.path.name, self._file.size, digest(table).hex())
+        return FilePart(self.path.name, self._file.size, digest(table).hex())
 
 
 class PackReader:
     """Raises IntegrityError, naming the pack, where it is not the one that `part` describes;
     OSError where it can't be read. `frame` may be called by several threads."""
 
-    def __init__(self, path: Path, part: Part, codec: FrameCodec) -> None:
+    def __init__(self, path: Path, part: PartOf, codec: FrameCodec) -> None:
         self.name = part.path
         self._codec = codec
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class PackReader:
             os.close(self._fd)
             raise
 
-    def _read_table(self, part: Part) -> _Table:
+    def _read_table(self, part: PartOf) -> _Table:
         size = os.fstat(self._fd).st_size
         if size != part.size or size < _FOOTER.size:
             raise IntegrityError(f"{self.name} has {size} bytes, {part.size} were written")
@@ -244,7 +244,7 @@ def cipher_for(pack: str, secret: str) -> Cipher | None:
     return cipher_of(secret, pack)
 
 
-def open_pack(folder: Path, part: Part, secret: str) -> PackReader:
+def open_pack(folder: Path, part: PartOf, secret: str) -> PackReader:
     """A pack in `folder`; `secret` as `DataKey.hex` gives it, "" where it is not encrypted. Raises
     what PackReader raises, and IntegrityError where it is missing."""
     codec = FrameCodec(cipher=cipher_for(part.path, secret))

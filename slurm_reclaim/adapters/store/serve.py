@@ -17,20 +17,23 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
-from slurm_reclaim.adapters.store.frames import FRAME
+from slurm_reclaim.adapters.store.frames import FRAME, Blocks
 from slurm_reclaim.adapters.store.packs import open_pack
+from slurm_reclaim.adapters.store.parts import FilePart
 from slurm_reclaim.errors import IntegrityError, ReclaimError
-from slurm_reclaim.model.checkpoint import Part
 
 T = TypeVar("T")
 # Frames decoded ahead of the one that is written.
 _AHEAD = 4
+# And before CRIU asks, which it does when it has got ready what the memory is read into.
+_EARLY = 24
 # Lent and not read yet, with a pipe of at most 1 MiB; where it is larger they are waited for.
 _UNREAD = 4
 # Of these CRIU reads, which copies, into the memory that it restores.
@@ -40,8 +43,8 @@ _COPIED = "pages-"
 class Serve:
     def __init__(self, listening: socket.socket, agent: socket.socket, orders: dict[str, Any]):
         self._images = Path(orders["images"])
-        index = blocks.decode(read_part(Path(orders["folder"]), Part(**orders["index"])))
-        parts = {known["path"]: Part(**known) for known in orders["known"]}
+        index = blocks.decode(read_part(Path(orders["folder"]), FilePart(**orders["index"])))
+        parts = {known["path"]: FilePart(**known) for known in orders["known"]}
         if missing := [name for name in index.packs if name not in parts]:
             raise IntegrityError(f"the manifest does not name the pack {missing[0]}")
         folder, keys = Path(orders["packs"]), orders["keys"]
@@ -53,6 +56,7 @@ class Serve:
         self._hung_up = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() or 2)))
+        self._early: dict[str, deque[Future[Blocks]]] = {}
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -66,6 +70,17 @@ class Serve:
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
                 self._ready(fd)
+
+    def _begin_early(self) -> None:
+        """With the memory that CRIU asks for first: meanwhile it makes processes and mappings."""
+        left = _EARLY
+        for name in sorted(name for name in self._bulk if name.startswith(_COPIED)):
+            begun = [
+                self._pool.submit(blocks.assemble, batch, self._packs)
+                for batch in islice(blocks.batches(self._bulk[name]), left)
+            ]
+            self._early[name] = deque(begun)
+            left -= len(begun)
 
     def _say(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -93,6 +108,7 @@ class Serve:
                 self._say({"told": message["number"]})
         elif message["do"] == "give":
             self._poll.register(self._listening.fileno(), select.POLLIN)
+            self._begin_early()
         elif message["do"] == "send" and fd is not None:
             self._start(self._bulk.get(message["name"]), message["name"], fd)
 
@@ -156,16 +172,18 @@ class Serve:
         from slurm_reclaim.adapters.store.lending import Ring
 
         ring = Ring(fd, _AHEAD + _UNREAD, 2 * FRAME)  # a batch may be of almost two
+        early = self._early.pop(stream.name, deque())
 
         def begin(batch: blocks.Batch) -> tuple[int, Future[int]]:
             slot = ring.take()
-            return slot, self._pool.submit(self._put, batch, ring.room(slot))
+            begun = early.popleft() if early else None
+            return slot, self._pool.submit(self._put, batch, begun, ring.room(slot))
 
         for slot, size in _ahead(stream, begin):
             ring.lend(slot, size.result())
 
-    def _put(self, batch: blocks.Batch, room: memoryview) -> int:
-        data = blocks.assemble(batch, self._packs)
+    def _put(self, batch: blocks.Batch, begun: Future[Blocks] | None, room: memoryview) -> int:
+        data = blocks.assemble(batch, self._packs) if begun is None else begun.result()
         room[: len(data)] = data
         return len(data)
 

@@ -33,8 +33,9 @@ PATIENCE = 120.0
 STORE_PATIENCE = 600.0
 # -I: no directory and no variable of anybody's has a say in what is imported. -S: what lies in the
 # site's directories is found there, but no .pth file in them is obeyed, which takes its time.
+# What it passes by is for annotations that msgspec is not asked of here, and half of its import.
 _START = (
-    "import sys; sys.path[:0] = {places!r}; "
+    "import sys; sys.path += {places!r}; sys.modules['typing_extensions'] = None; "
     "from slurm_reclaim.adapters.store.{module} import main; main()"
 )
 

@@ -102,6 +102,8 @@ class Bench:
             self.lab.exec("ctl", "scontrol", "update", f"jobid={job}", "starttime=now", check=False)
             return self.squeue(job) in ("RUNNING", "SPECIAL_EXIT")
 
+        # In the second in which its last run ended slurmd refuses it (stages/hold.py).
+        time.sleep(1.1)
         self.lab.wait(f"job {job} starts", running, 60)
 
     def end_soon(self, *jobs: int, seconds: int = 1) -> None:

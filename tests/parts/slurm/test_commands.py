@@ -146,15 +146,13 @@ async def test_the_words_of_each_change(programs: Programs) -> None:
     await slurm.allow_requeue("7_2")
     await slurm.release("7")
     await slurm.annotate("7", comment='a "b"', admin_comment="")
-    await slurm.prepare_held(
-        "7", time_limit=61, excluded_nodes="n[1-2]", start_now=True, comment=""
-    )
-    await slurm.prepare_held("7", time_limit=0, excluded_nodes="", start_now=False, comment="c")
+    await slurm.prepare_held("7", time_limit=61, excluded_nodes="n[1-2]", start_in=2, comment="")
+    await slurm.prepare_held("7", time_limit=0, excluded_nodes="", start_in=-1, comment="c")
     assert (programs.folder / "told").read_text().split(";") == [
         "requeuehold", "State=SpecialExit", "7", "requeuehold", "7", "requeue", "7",
         "update", "JobId=7_2", "Requeue=1", "release", "7",
         "update", "JobId=7", 'Comment=a "b"', "AdminComment=",
-        "update", "JobId=7", "ExcNodeList=n[1-2]", "TimeLimit=2", "StartTime=now",
+        "update", "JobId=7", "ExcNodeList=n[1-2]", "TimeLimit=2", "StartTime=now+2",
         "update", "JobId=7", "ExcNodeList=", "Comment=c", "",
     ]  # fmt: skip
 

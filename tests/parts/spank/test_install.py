@@ -38,5 +38,7 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
         for name in PROGRAMS[1:]
     }
     assert modes == {"reclaim-init": 0o755, "reclaim-relay": 0o711, "reclaim-exec": 0o755}
+    # By this link the agent finds it wherever Slurm's plugins are.
+    assert Path(f"{top}{tmp_path}/libexec/plugin").readlink() == plugins / "reclaim.so"
     assert ("none of Slurm's own plugins" in done.stderr) is told
     assert (str(plugins) in done.stderr) is told

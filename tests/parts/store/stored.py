@@ -76,5 +76,5 @@ def make_pack(path: Path) -> Part:
         writer = PackWriter(path, FrameCodec(), 1)
         number = writer.begin()
         writer.fill(number, path.name.encode().ljust(BLOCK, b"."))
-        _made[path] = writer.finish(bytes(256 * HASH))
+        _made[path] = Part(*writer.finish(bytes(256 * HASH)))
     return _made[path]

@@ -31,7 +31,7 @@ def saved_often(shop, count, encrypt):
         pages.append(os.urandom(BLOCK))
         into.write(stream, memoryview(pages[-1]))
         _, hashes = into.finish()
-        packs.append(writer.finish(hashes))
+        packs.append(Part(*writer.finish(hashes)))
         keys.append(key.wrap(shop.store._seal.keys, str(ID)) if key else "")
     runs = [(number, 0, 1) for number in range(count)]
     stream = blocks.Stream("pages-1.img", count * BLOCK, True, runs)

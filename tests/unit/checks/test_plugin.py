@@ -70,10 +70,10 @@ def test_a_missing_file(node: Node, name: str) -> None:
         "usr/lib/slurm/reclaim.so" if name == "plugin file" else f"usr/libexec/slurm-reclaim/{name}"
     )
     (node.root / path).unlink()
-    failed = [
-        c.name for c in plugin.judge(node.host, SLURM, Agent()) if c.verdict is Verdict.FAILED
-    ]
-    assert failed == [name]
+    failed = [c for c in plugin.judge(node.host, SLURM, Agent()) if c.verdict is Verdict.FAILED]
+    assert [c.name for c in failed] == [name]
+    wanted = " PLUGINDIR=/usr/lib/slurm" if name == "plugin file" else ""
+    assert failed[0].hint == f"make -C spank install{wanted}"
 
 
 @pytest.mark.parametrize("path", ["usr/libexec/slurm-reclaim/reclaim-init", "usr/libexec"])

@@ -137,3 +137,11 @@ def test_our_own_mistakes_are_told_without_a_traceback(
     monkeypatch.setenv("RECLAIM_DEBUG", "1")
     result = CliRunner().invoke(reclaim, arguments, obj=App(codec=explode))
     assert isinstance(result.exception, RuntimeError)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("lst", "'list'"), ("pasue", "'pause'")])
+def test_a_mistyped_command(shell: Shell, typed: str, meant: str) -> None:
+    result = shell(typed)
+    assert result.exit_code == 2
+    assert f"Did you mean {meant}?" in result.stderr
+    assert "Did you mean" not in shell("xyzzy").stderr

@@ -87,6 +87,19 @@ def test_a_session_that_runs_on_says_why(
     assert "not hibernated and runs on: for this reason" in result.stderr
 
 
+def test_what_to_do_about_each_blocker_is_the_hint(controller: Controller, shell: Shell) -> None:
+    controller.answers[HIBERNATE] = [ASKED]
+    controller.answers[LOOK] = [BACK]
+    details = {
+        "blockers": ["traced", "traced", "in-kernel", "job-step"],
+        "hints": ["detach the debugger", "detach the debugger", "", "end it"],
+    }
+    refused = Event(150.0, "preflight-refused", "traced: python (3)", job_id=12, details=details)
+    controller.answers[EVENTS] = [[refused]]
+    said = shell("hibernate", "12").stderr.splitlines()
+    assert said[-2:] == ["  hint: traced: detach the debugger", "  hint: job-step: end it"]
+
+
 @pytest.mark.parametrize(("checkpoint", "code"), [(0, 0), (-1, OperationFailed.exit_code)])
 def test_queued_already_is_done_only_with_a_new_checkpoint(
     controller: Controller, shell: Shell, checkpoint: int, code: int

@@ -131,7 +131,17 @@ def test_mistakes_of_all_files_are_collected(tmp_path: Path) -> None:
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file") as caught:
         load(str(tmp_path / "none.toml"))
-    assert "reclaim config sample >" in caught.value.hint
+    assert caught.value.hint.startswith("make one with: reclaim config sample > ")
+    with pytest.raises(ConfigError) as caught:
+        load(str(tmp_path / "etc/none.toml"))
+    assert f"mkdir -p {tmp_path}/etc && reclaim config sample >" in caught.value.hint
+
+
+def test_a_section_added_to_the_end_of_the_sample(tmp_path: Path) -> None:
+    (one,) = complaints(tmp_path, "[controller]\n# host = 'x'\n[controller]\nhost = 'ctl'\n")
+    assert "write below the header that is there" in one
+    (other,) = complaints(tmp_path, "not toml")
+    assert "header" not in other
 
 
 def test_the_digest_is_of_the_meaning_not_of_the_writing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.model.lifecycle import State
-from slurm_reclaim.stages import release
+from slurm_reclaim.stages import hold, release
 from tests.unit.controller.life import Life, config
 from tests.unit.controller.stand import Stand, emptied
 from tests.unit.controller.world import World
@@ -23,6 +23,7 @@ from tests.unit.controller.world import World
 def nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real seconds, in a world whose clock stands still meanwhile."""
     monkeypatch.setattr(release, "FIRST_REPORTS", 0.0)
+    monkeypatch.setattr(hold, "SETTLE", 0)
 
 
 @pytest.fixture

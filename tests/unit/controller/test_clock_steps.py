@@ -15,7 +15,7 @@ from slurm_reclaim.ports import Clock
 from slurm_reclaim.stages import start
 from tests.unit.controller.simulated import ALICE, FIT
 from tests.unit.controller.stand import Stand, emptied
-from tests.unit.controller.test_crash import live, outcome
+from tests.unit.controller.whole_life import live, outcome
 from tests.unit.controller.world import World
 
 HOUR = 3600.0

@@ -96,6 +96,8 @@ async def test_blockers_are_known_long_before_a_warning(world: World, stand: Sta
     agent.looked = world.time
     await stand.turns(3)
     assert stand.session().blockers == ("traced: python (310) is traced",)  # type: ignore[union-attr]
+    (told,) = [e for e in stand.journal.events() if e.kind == "not-hibernatable"]
+    assert told.details == {"blockers": ["traced"], "hints": ["detach"]}
     agent.blockers = ()
     await stand.turn()
     assert stand.session().blockers == ()  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
-from slurm_reclaim.stages import observe
+from slurm_reclaim.stages import hold, observe, release
 from tests.unit.controller.simulated import Agent
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
@@ -25,7 +25,7 @@ async def test_hibernate_and_restore(world: World, stand: Stand) -> None:
     assert job.comment.endswith("1.2 MiB; restore: reclaim restore 7")
     assert job.admin_comment.startswith("JS1:abc [slurm-reclaim: hibernated 2027-")
     await stand.turn()
-    assert job.begin == 0.0
+    assert job.begin <= world.time
     assert 3480 <= job.time_limit <= 3600
     assert (await stand.restore()).state is State.QUEUED
     active = await stand.until(State.ACTIVE)
@@ -38,6 +38,30 @@ async def test_hibernate_and_restore(world: World, stand: Stand) -> None:
         "adopted", "hibernate-asked", "checkpoint-committed", "requeue-observed", "released",
         "job-started", "restore-succeeded",
     ]  # fmt: skip
+
+
+async def test_a_job_does_not_start_in_the_second_in_which_it_was_requeued(
+    world: World, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmd would take the new credential for the revoked one, and Slurm the job for failed."""
+    monkeypatch.setattr(hold, "SETTLE", 2)
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        world.time += seconds
+
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    monkeypatch.setattr(release.asyncio, "sleep", sleep)
+    seen = world.time
+    await stand.restore()
+    monkeypatch.undo()
+    job = world.jobs_by_id[7]
+    assert not job.held
+    assert seen + 1 < job.begin <= world.time, "released when it may start, not before"
+    assert 1.5 < max(waited) <= 2
+    await stand.until(State.ACTIVE)
 
 
 async def test_five_lives_in_a_row(world: World, stand: Stand) -> None:

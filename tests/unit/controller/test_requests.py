@@ -124,6 +124,19 @@ async def test_a_suspended_session_is_not_saved(world: World, stand: Stand) -> N
     assert not stand.journal.unsettled()
 
 
+async def test_a_task_of_what_is_no_array(world: World, stand: Stand) -> None:
+    world.submit(9, held=True)
+    error = await refused(requests.session(stand.desk, stand.alice, "9_2"))
+    assert type(error) is BadRequest
+    assert (error.message, error.hint) == ("job 9 is no job array", "use 9")
+
+
+async def test_what_runs_needs_no_restore(world: World, stand: Stand) -> None:
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is WrongState
+    assert error.hint == "it runs on n1: there is nothing to restore"
+
+
 async def test_twice_is_told(world: World, stand: Stand) -> None:
     await stand.hibernate()
     error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))

@@ -89,7 +89,7 @@ async def test_what_a_held_job_was_given_is_given_again(world: World, stand: Sta
     world.jobs_by_id[7] = replace(before, begin=world.time + 3600)
     await stand.until(State.HIBERNATED)
     await stand.restore()
-    assert world.jobs_by_id[7].begin == 0.0
+    assert world.jobs_by_id[7].begin <= world.time
     await stand.until(State.ACTIVE, 3)
 
 

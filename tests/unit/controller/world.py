@@ -121,7 +121,7 @@ class World(Nodes):
             self.history.append(f"requeue {name} from {job.node}")
 
     async def prepare_held(
-        self, name: str, *, time_limit: int, excluded_nodes: str, start_now: bool, comment: str
+        self, name: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         await self._answer()
         with self.effect("prepare_held"):
@@ -132,7 +132,7 @@ class World(Nodes):
                 raise RequeueFailed("Invalid node name specified")
             job.excluded = excluded_nodes
             job.time_limit = -(-time_limit // 60) * 60 if time_limit else job.time_limit
-            job.begin = 0.0 if start_now else job.begin
+            job.begin = self.time + start_in if start_in >= 0 else job.begin
             job.comment = comment or job.comment
 
     async def release(self, name: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from slurm_reclaim.config.schema import Config, Idle, Notices
 from slurm_reclaim.model.lifecycle import State
 from tests.unit.controller.stand import Stand, emptied
-from tests.unit.controller.test_crash import CHANGES, READS, insist
+from tests.unit.controller.whole_life import CHANGES, READS, insist
 from tests.unit.controller.world import World
 
 CONFIG = Config(
