@@ -42,11 +42,16 @@ class SlurmCommands:
         return await list_jobs(self._runner, self._names)
 
     async def detail(self, job_id: int) -> JobDetail | None:
-        found = await show_job(self._runner, self._names, job_id)
-        if found is None and (why := await rights.hidden(self._runner)):
-            # A job that is hidden is "invalid", too: no session ends for that.
-            raise SchedulerUnavailable(f"Slurm shows no job {job_id}, but {why}", hint=rights.HINT)
-        return found
+        # A job that is hidden is "invalid", too, and no session ends for that. Before and after the
+        # answer that is believed: rights come back as they go.
+        for _ in range(2):
+            found = await show_job(self._runner, self._names, job_id)
+            if found is not None:
+                return found
+            if why := await rights.hidden(self._runner):
+                said = f"Slurm shows no job {job_id}, but {why}"
+                raise SchedulerUnavailable(said, hint=rights.HINT)
+        return None
 
     async def nodes(self) -> Sequence[Node]:
         cutter = Cutter(_NODE_FIELDS)

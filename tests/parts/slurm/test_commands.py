@@ -210,6 +210,16 @@ async def test_a_job_that_is_hidden_is_not_gone(
         await programs.slurm().detail(7)
 
 
+async def test_a_job_that_was_hidden_a_moment_ago_is_asked_for_again(programs: Programs) -> None:
+    """The level came back between the answer and the look at the level."""
+    said = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    again = programs.folder / "again"
+    programs.put("squeue", f"if [ -e {again} ]; then {said}; fi; touch {again}; {UNKNOWN}")
+    programs.put("scontrol", "echo 'PrivateData = none'")
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        await programs.slurm().detail(7)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
