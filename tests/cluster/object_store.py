@@ -62,7 +62,7 @@ def object_store(lab, nodes=NODES, port=PORT) -> Iterator[ObjectStore]:
     finally:
         one.signal("KILL")
         for node in ("ctl", *nodes):
-            lab.exec(node, "rm", "-f", DROP_IN)
+            lab.exec(node, "rm", "-f", DROP_IN, OPTIONS)
         restart(lab, nodes)
 
 
