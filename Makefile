@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 SOURCES := slurm_reclaim tests
 LAB := tests/cluster/lab
 # Tests on real processes and clusters share a machine with whatever else it does: each gets a second
-# try, which the summary counts as a rerun. What fails twice has failed.
-AGAIN := --reruns 1
+# try, which the summary names as a rerun. What fails twice has failed.
+AGAIN := --reruns 1 -r fER
 # Images of containers switch it off: every worker and every program that a test starts would then
 # compile all modules anew, which is half of the time of the unit tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -113,6 +113,7 @@ demo:
 
 bench: venv
 	$(BIN)/python tests/bench/signals
+	$(BIN)/python -m tests.bench.memory
 	$(BIN)/python -m tests.bench.decisions
 	$(BIN)/python -m tests.bench.scale
 	$(BIN)/python -m tests.bench.hibernate

@@ -31,7 +31,10 @@ class Clock(Protocol):
 
 
 class Scheduler(Protocol):
-    """Slurm. `SchedulerUnavailable` where it did not answer, `RequeueFailed` where it said no."""
+    """Slurm. `SchedulerUnavailable` where it did not answer, `RequeueFailed` where it said no.
+
+    What changes a job takes its name as people write it, `123` or `123_4`: to Slurm the bare number
+    of an array's last task is the whole array."""
 
     async def jobs(self) -> Sequence[Job]:
         """Every job of the cluster that slurmctld still knows: one query."""
@@ -43,29 +46,29 @@ class Scheduler(Protocol):
 
     async def nodes(self) -> Sequence[Node]: ...
 
-    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None: ...
+    async def annotate(self, job: str, *, comment: str, admin_comment: str) -> None: ...
 
-    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None: ...
+    async def requeue_held(self, job: str, *, special_exit: bool) -> None: ...
 
-    async def requeue(self, job_id: int) -> None:
+    async def requeue(self, job: str) -> None:
         """As Slurm itself does where it loses a node: the job is to start again, unheld."""
         ...
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
+        self, job: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         """Change a pending job: minutes are rounded up from `time_limit` seconds (0: leave it),
         `excluded_nodes` "" excludes none, `comment` "" is left; it may start in `start_in` seconds
         (-1: when Slurm says)."""
         ...
 
-    async def release(self, job_id: int) -> None: ...
+    async def release(self, job: str) -> None: ...
 
-    async def hold(self, job_id: int) -> None:
+    async def hold(self, job: str) -> None:
         """Hold a waiting job such that its owner can't release it."""
         ...
 
-    async def cancel(self, job_id: int) -> None: ...
+    async def cancel(self, job: str) -> None: ...
 
     async def operator(self, user: str) -> bool:
         """Whether Slurm's accounting gives this user the level Operator or Administrator."""

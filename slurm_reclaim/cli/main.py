@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -36,6 +37,7 @@ _COMMANDS = {
 _ALIASES = {"pause": "hibernate", "resume": "restore"}
 
 INTERRUPTED = 130
+_JSON = "slurm_reclaim.json"
 
 
 class Commands(click.Group):
@@ -64,12 +66,25 @@ class Commands(click.Group):
             raise click.UsageError(meant, ctx=error.ctx) from None
         return command.name if command else None, command, rest
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.meta[_JSON] = "--json" in args
+        return super().parse_args(context, args)
+
     def invoke(self, context: click.Context) -> Any:
         app = context.ensure_object(App)
         try:
-            return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            outcome = super().invoke(context)
+            app.output.flush()
+            return outcome
+        except click.UsageError as error:
+            if context.meta[_JSON]:
+                app.output.usage_error(error.format_message(), error.exit_code)
             raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # `reclaim list | head`: not an error. (click itself would make one of it.)
+            raise click.exceptions.Exit(0) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
@@ -108,12 +123,22 @@ def reclaim(context: click.Context, path: str | None) -> None:
 
 
 def main() -> None:
+    _open_what_is_closed()
     try:
         reclaim(prog_name="reclaim")
-    except BrokenPipeError:
-        # `reclaim list | head`: not an error, and not worth a traceback at shutdown either.
-        sys.stderr.close()
-        sys.exit(0)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # Told already. Python would complain of what is left in its buffer.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _open_what_is_closed() -> None:
+    """A caller may have closed one of the three (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 
 from slurm_reclaim.cli import phrases
-from slurm_reclaim.cli.output import Output
+from slurm_reclaim.cli.output import Output, shown
 from slurm_reclaim.model.session import Session
 
 
@@ -69,7 +69,7 @@ class Meter:
         # One line that is written over; longer than the terminal it could not be taken back.
         from shutil import get_terminal_size
 
-        line = line[: max(20, get_terminal_size().columns - 1)]
+        line = shown(line, sys.stderr)[: max(20, get_terminal_size().columns - 1)]
         sys.stderr.write("\r" + line + " " * max(0, self._drawn - len(line)))
         sys.stderr.flush()
         self._drawn = len(line)

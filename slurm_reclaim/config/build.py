@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from slurm_reclaim.config import schema
 from slurm_reclaim.config.source import Key, Source
 from slurm_reclaim.config.units import format_duration, format_size, parse_duration, parse_size
+from slurm_reclaim.config.values import nearest
 
 # A field of the schema and its type.
 Setting = tuple[dataclasses.Field[Any], Any]
@@ -200,8 +200,8 @@ def convert(entry: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
 def _check_choice(entry: dataclasses.Field[Any], value: Any) -> None:
     choices = entry.metadata["choices"]
     if choices and value not in choices:
-        near = difflib.get_close_matches(str(value), choices, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(str(value), choices)
+        meant = f"; did you mean {near!r}?" if near else ""
         raise Complaint(f"{value!r} is none of {', '.join(choices)}{meant}")
 
 
@@ -272,9 +272,9 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {
 def _unknown(key: Key, siblings: list[str]) -> str:
     """ "unknown setting", with the nearest known key of the same table, else of any other."""
     name = key[-1]
-    near = difflib.get_close_matches(name, siblings, 1)
+    near = nearest(name, siblings)
     if near:
-        return f"unknown setting; did you mean {show((*key[:-1], near[0]))}?"
+        return f"unknown setting; did you mean {show((*key[:-1], near))}?"
     for table, kind, _ in sections():
         if name in settings(kind):
             return f"unknown setting; did you mean {name} in [{table}]?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from slurm_reclaim.config import notices, source
 from slurm_reclaim.config.build import Building, absorb, finish
 from slurm_reclaim.config.schema import DEFAULT_FILE, Config, Desk, Rule, Store
 from slurm_reclaim.config.source import Key
+from slurm_reclaim.config.values import nearest
 from slurm_reclaim.errors import ConfigError
 from slurm_reclaim.model.place import parse_place
 from slurm_reclaim.model.sample import Signal
@@ -135,8 +135,8 @@ def _unknown_signals(config: Config) -> Iterator[str]:
     for place, names in places:
         for name in names:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                meant = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+                near = nearest(name, known)
+                meant = f"; did you mean {near!r}?" if near else f"; known: {', '.join(known)}"
                 yield f"{place}: {name!r} is no signal{meant}"
 
 

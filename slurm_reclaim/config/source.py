@@ -14,6 +14,7 @@ else:
     import tomli as tomllib
 
 Key = tuple[str, ...]
+MOST_BYTES = 4 << 20
 
 _HEADER = re.compile(r"^\s*\[(\[)?\s*([\w\-.\s\"']+?)\s*\]?\]\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"^\s*([\w\-.\"']+)\s*=")
@@ -40,7 +41,10 @@ def files(path: str) -> list[str]:
 
 def read(path: str) -> Source:
     """Raises OSError, and ValueError with a sentence where it is no TOML."""
-    data = Path(path).read_bytes()
+    with open(path, "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"longer than {MOST_BYTES >> 20} MiB, which is no configuration")
     try:
         text = data.decode()
         table = tomllib.loads(text)
@@ -51,6 +55,8 @@ def read(path: str) -> Source:
         twice = "; write below the header that is there, or into a file of its own in conf.d"
         cure = twice if "twice" in str(error) else ""
         raise ValueError(f"not valid TOML: {error}{cure}") from None
+    except RecursionError:
+        raise ValueError("not valid TOML: nested too deep") from None
     return Source(path, table, line_numbers(text))
 
 

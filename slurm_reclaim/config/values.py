@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any, NewType
 
@@ -26,3 +27,10 @@ def setting(
         kind = type(default)
         return field(default_factory=lambda: kind(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Which of those that are known was probably meant; empty where none is like it."""
+    import difflib  # late: daemons whose settings are right never need it
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
+from slurm_reclaim.adapters import memory
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What `work` returns or raises. A wait that is given up leaves the thread behind."""
+    """What `work` returns or raises. A wait that is given up leaves the thread behind. Afterwards
+    the process holds no more memory than it needs while it waits for the next."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -31,6 +34,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
             _call(loop, lambda: tell(lambda: answer.set_exception(said)))
         else:
             _call(loop, lambda: tell(lambda: answer.set_result(value)))
+        memory.give_back()
 
     threading.Thread(target=run, name=getattr(work, "__name__", "aside"), daemon=True).start()
     return await answer

@@ -11,7 +11,7 @@ import gc
 import logging
 from collections.abc import Iterable
 
-from slurm_reclaim.errors import ReclaimError, Unavailable
+from slurm_reclaim.errors import ReclaimError, StoreUnavailable, Unavailable
 from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.stages import observe, room, stranded
 from slurm_reclaim.stages.desk import Desk
@@ -44,7 +44,7 @@ class Controller:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._kept = 0.0
         self._evidence = dict(desk.evidence)  # as the journal has it
-        self._complaint = ""
+        self._complaints: set[str] = set()
         self._troubles: dict[SessionId, str] = {}
 
     async def cycle(self) -> None:
@@ -52,13 +52,18 @@ class Controller:
         try:
             await observe.ask_slurm(self.desk)
         except Unavailable as error:
-            self._complain(error.message)
+            self._complain("Slurm", error.message)
             return
-        self._complain("")
-        observe.adopt(self.desk)
-        room.watch(self.desk)
-        stranded.watch(self.desk)
-        await self._keep_evidence()
+        self._complain("Slurm", "")
+        try:
+            observe.adopt(self.desk)
+            room.watch(self.desk)
+            stranded.watch(self.desk)
+            await self._keep_evidence()
+        except StoreUnavailable as error:
+            self._complain("the journal", error.message)
+            return
+        self._complain("the journal", "")
         for id in self._troubles.keys() - self.desk.sessions.keys():
             del self._troubles[id]  # it ended while nothing of ours was at work on it
         self.wake(list(self.desk.sessions))
@@ -137,9 +142,11 @@ class Controller:
         node = session.node if session is not None else ""
         log.warning("%s; tried again session=%s job=%s node=%s", what, id, id.job_id, node or "-")
 
-    def _complain(self, problem: str) -> None:
-        if problem and not self._complaint:
-            log.warning("Slurm does not answer, so nothing is decided: %s", problem)
-        elif self._complaint and not problem:
-            log.info("Slurm answers again")
-        self._complaint = problem
+    def _complain(self, of: str, problem: str) -> None:
+        """Said once, not every cycle."""
+        if problem and of not in self._complaints:
+            self._complaints.add(of)
+            log.warning("%s does not answer, so nothing is decided: %s", of, problem)
+        elif not problem and of in self._complaints:
+            self._complaints.remove(of)
+            log.info("%s answers again", of)

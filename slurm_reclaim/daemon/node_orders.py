@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from slurm_reclaim.adapters.proc import tree, wall
-from slurm_reclaim.adapters.store.remote import AnyStore
+from slurm_reclaim.adapters.store.places import AnyStore
 from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.daemon.aside import in_thread
 from slurm_reclaim.daemon.node_sessions import NodeSessions

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from slurm_reclaim.adapters import memory
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon.node_sessions import NodeSessions
 from slurm_reclaim.model.node_session import NodeSession
@@ -54,9 +55,9 @@ class NodePreflights:
         return now - session.looked >= self._config().agent.preflight
 
     async def _look(self, session: NodeSession) -> None:
-        before = session.blockers
+        before, loop = session.blockers, asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().run_in_executor(
+            await loop.run_in_executor(
                 self._thread,
                 preflight,
                 session,
@@ -69,6 +70,7 @@ class NodePreflights:
             log.exception("preflight of job=%s", session.job_id)
             session.looked = self._clock.now()
             return
+        await loop.run_in_executor(self._thread, memory.give_back)
         if session.blockers != before:
             names = "; ".join(map(str, session.blockers)) or "nothing any more"
             log.info("job=%s can't be hibernated for: %s", session.job_id, names)

@@ -13,9 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from slurm_reclaim.config.schema import Config
 from slurm_reclaim.daemon import node_meters
+from slurm_reclaim.daemon.node_workers import Turn, Workers
 from slurm_reclaim.model.node_session import NodeSession
 from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.sample import GpuHeld, Reading, Sample, Signal, merge
@@ -33,6 +35,7 @@ _ADJOIN = 1.0  # seconds
 _SET = 0.5  # seconds by which a clock is set and not merely kept right
 _MOST_TEXT = 300  # characters of Reading.what
 _SIGNALS = frozenset(signal.value for signal in Signal)
+_TERMINAL = Signal.TERMINAL.value
 
 Key = tuple[int, int, int]
 
@@ -116,6 +119,7 @@ class NodeSamples:
         self._kept: dict[Key, Kept] = {}
         self._pass = 0
         self._hung = 0
+        self._workers = Workers()
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -124,11 +128,11 @@ class NodeSamples:
         Returns after the limit at the latest."""
         runs = self._follow(sessions, busy)
         self._pass += 1
-        threads = self._measured(deque(runs.values()))
+        turns = self._measured(deque(runs.values()))
         with self._lock:
-            for thread in threads:
-                thread.late = not thread.done
-                self._hung += thread.late
+            for turn in turns:
+                turn.late = not turn.done
+                self._hung += turn.late
             for key, run in runs.items():
                 self._collect(key, run)
 
@@ -153,28 +157,44 @@ class NodeSamples:
                 del self._kept[key]
             return dict(self._runs)
 
-    def _measured(self, work: deque[Run]) -> list[_Worker]:
-        """The threads of this pass, those that are late among them. One does it as a rule, and
-        the next helps out where something keeps it waiting."""
+    def _measured(self, work: deque[Run]) -> list[Turn]:
+        """What the threads did in this pass, those that are late among them. One does it as a rule,
+        and the next helps out where something keeps it waiting."""
         if self._hung >= MOST_HUNG:
             log.error("%d meters do not answer; nothing is measured until one does", self._hung)
             return []
         deadline = time.monotonic() + self._limit
-        threads: list[_Worker] = []
+        turns: list[Turn] = []
         while work and time.monotonic() < deadline:
-            if len(threads) < WORKERS:
-                threads.append(_Worker(self, work, self._pass))
-                threads[-1].start()
-            threads[-1].join(self._limit / 10)
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return threads
+            if len(turns) < WORKERS:
+                turns.append(Turn())
+                self._workers.give(turns[-1], partial(self._take_turn, turns[-1], work))
+            turns[-1].over.wait(self._limit / 10)
+        for turn in turns:
+            turn.over.wait(max(0.0, deadline - time.monotonic()))
+        return turns
 
-    def measure(self, run: Run, number: int, thread: _Worker) -> None:
+    def _take_turn(self, turn: Turn, work: deque[Run]) -> None:
+        """Measures sessions until none is left; who is late stops after the meter it is in."""
+        number = self._pass
+        try:
+            while not turn.late:
+                try:
+                    run = work.popleft()
+                except IndexError:
+                    break
+                self._measure(number, run, turn)
+        finally:
+            with self._lock:
+                turn.done = True
+                self._hung -= turn.late
+            turn.over.set()
+
+    def _measure(self, number: int, run: Run, turn: Turn) -> None:
         for gauge in run.gauges:
             now = time.monotonic()
             with self._lock:
-                if run.over or thread.late or gauge.busy:
+                if run.over or turn.late or gauge.busy:
                     continue
                 gauge.busy = True
             readings: Mapping[str, Reading] | None = None
@@ -193,11 +213,6 @@ class NodeSamples:
                     gauge.readings, gauge.held = readings, held
                     gauge.names = tuple(readings) or getattr(gauge.meter, "signals", ())
 
-    def ended(self, thread: _Worker) -> None:
-        with self._lock:
-            thread.done = True
-            self._hung -= thread.late
-
     def _collect(self, key: Key, run: Run) -> None:
         """The sample of this pass. A session of which one meter has said nothing yet, so that
         it is not even known which signals it has, gets none."""
@@ -211,9 +226,11 @@ class NodeSamples:
         if not first and seconds < SHORTEST:
             return
         run.at = now
-        kept = self._kept.setdefault(key, Kept(_wall_clock()))
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = Kept(_wall_clock())
         kept.restamp()
-        kept.gpus = tuple(gpu for gauge in run.gauges for gpu in gauge.held)
+        kept.gpus = tuple([gpu for gauge in run.gauges for gpu in gauge.held])
         if first:
             return
         readings: dict[str, Reading] = {}
@@ -221,7 +238,7 @@ class NodeSamples:
             for name, reading in self._said(gauge).items():
                 if name not in readings or reading.value is None:
                     readings[name] = reading
-        terminal = readings.get(Signal.TERMINAL.value)
+        terminal = readings.get(_TERMINAL)
         kept.last_input = terminal.last if terminal is not None else 0.0
         kept.waiting.append(Sample(time.time() - (time.monotonic() - now), seconds, readings))
         log.debug("job=%s %s", run.job_id, readings)
@@ -269,26 +286,6 @@ class NodeSamples:
             for key, kept in self._kept.items():
                 if key[0] in jobs:
                     kept.sent = []
-
-
-class _Worker(threading.Thread):
-    """Measures sessions until none is left; one that is late stops after the meter it is in."""
-
-    def __init__(self, samples: NodeSamples, work: deque[Run], number: int) -> None:
-        super().__init__(name="meters", daemon=True)
-        self._samples, self._work, self._number = samples, work, number
-        self.late = self.done = False
-
-    def run(self) -> None:
-        try:
-            while not self.late:
-                try:
-                    run = self._work.popleft()
-                except IndexError:
-                    break
-                self._samples.measure(run, self._number, self)
-        finally:
-            self._samples.ended(self)
 
 
 def _key(session: NodeSession) -> Key:

@@ -14,7 +14,7 @@ from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import allocation, tree
 from slurm_reclaim.adapters.store.collection import Collection
-from slurm_reclaim.adapters.store.remote import AnyStore, directory_of
+from slurm_reclaim.adapters.store.places import AnyStore, directory_of
 from slurm_reclaim.adapters.transport import lines
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.plugin_socket import InitLink

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from slurm_reclaim.adapters import memory
 from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.adapters.transport.wire import encode
 from slurm_reclaim.daemon.node_sessions import NodeSessions
@@ -56,6 +57,7 @@ class NodeStoreOrders:
                 # In the loop, where sessions come and go.
                 self._refuse_living(task)
             answer = await loop.run_in_executor(thread, work[order.verb], task)
+            await loop.run_in_executor(thread, memory.give_back)
             _see_that_it_fits(answer)
         except StoreUnavailable as error:
             return self._result(order, Outcome.FAILED, error.message, StoreAnswer(away=True))

@@ -9,10 +9,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from slurm_reclaim.adapters.store.remote import RemoteStore
+from slurm_reclaim.adapters import memory
 from slurm_reclaim.errors import ReclaimError
 from slurm_reclaim.model.upload import Upload
+
+if TYPE_CHECKING:
+    from slurm_reclaim.adapters.store.remote import RemoteStore
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class NodeUploads:
             try:
                 if await loop.run_in_executor(self._thread, self._store.uploads.finish_all):
                     self._changed()
+                    await loop.run_in_executor(self._thread, memory.give_back)
                 self._say("")
                 now = time.monotonic()
                 await loop.run_in_executor(self._thread, self._store.copies.drop_deleted, now)

@@ -23,9 +23,8 @@ from slurm_reclaim.adapters.file_lock import FileLock
 from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
 from slurm_reclaim.adapters.gpu.watch import nvml
 from slurm_reclaim.adapters.store.keys import KeyFile
-from slurm_reclaim.adapters.store.places import stock_of, store_of
+from slurm_reclaim.adapters.store.places import AnyStore, remote_of, stock_of, store_of
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
-from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
 from slurm_reclaim.adapters.systemd import notify
 from slurm_reclaim.adapters.transport.client import ControllerClient
 from slurm_reclaim.adapters.transport.munge import Munge
@@ -122,7 +121,8 @@ def only_agent(state: Path) -> FileLock:
 
 def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards) -> FactFinder:
     def orders() -> bool:
-        return not isinstance(store, RemoteStore) or not store.remote_problem()
+        remote = remote_of(store)
+        return remote is None or not remote.remote_problem()
 
     return FactFinder(config.agent.criu, store, keys, digest(config), orders, gpus.look)
 
@@ -134,7 +134,7 @@ async def serve(settings: Settings) -> None:
     state = Path(config.agent.state)
     keys = KeyFile(Path(config.store.keys))
     store = await asyncio.to_thread(store_of, config.store, cluster, state / "work", keys)
-    remote = store if isinstance(store, RemoteStore) else None
+    remote = remote_of(store)
     tell_plugin(config, cluster)
     clock = SystemClock()
     records = SessionRecords(Path(config.agent.state) / "sessions")

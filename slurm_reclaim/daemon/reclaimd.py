@@ -14,6 +14,7 @@ import click
 from aiohttp import web
 
 from slurm_reclaim.adapters.clock import SteadyClock
+from slurm_reclaim.adapters.descriptors import allow_many
 from slurm_reclaim.adapters.journal.engine import open_engine
 from slurm_reclaim.adapters.journal.journal import SqlJournal
 from slurm_reclaim.adapters.journal.lock import Lock, take_lock
@@ -226,6 +227,7 @@ def main(path: str) -> None:
     try:
         config = load(path)
         logs.begin(config.logging.level)
+        allow_many()
         asyncio.run(_serve(path, config))
     except ReclaimError as error:
         print(f"reclaimd: {error}", file=sys.stderr)

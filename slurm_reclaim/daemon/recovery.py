@@ -102,9 +102,9 @@ def _give_again(desk: Desk, number: int, session: Session, details: str) -> str:
     try:
         stored = json.loads(details)
         order = msgspec.convert(stored["order"], Order)
-    except (ValueError, KeyError, msgspec.ValidationError):
+    except (ValueError, KeyError, TypeError, msgspec.ValidationError):
         return "the order can't be read"
-    if session.state is not _STATE_OF[order.verb] or session.restarts != order.restarts:
+    if session.state is not _STATE_OF.get(order.verb) or session.restarts != order.restarts:
         return "never ordered, or overtaken"
     desk.orders.give(str(stored["node"]), number, order)
     return ""

@@ -27,7 +27,9 @@ from traitlets import Unicode
 
 _AWAKE = frozenset({"ACTIVE", "IDLE", "WARNED", "HIBERNATING"})
 _ASLEEP = frozenset({"REQUEUING", "HIBERNATED", "QUEUED", "RESTORING", "FAILED"})
-_NOT_MANAGED = 25  # exit code, docs/errors.md
+# Exit codes of docs/errors.md: what it answers of a job that has no session. All others, a mistake
+# in this host's configuration for one, are no answer about the job.
+_ANSWERS = range(20, 30)
 _NOBODY = ("", "0.0.0.0", "127.0.0.1")
 
 
@@ -53,7 +55,8 @@ async def _run(
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         raise
-    return process.returncode or 0, out.decode().strip(), error.decode().strip()
+    said, complaint = (text.decode("utf-8", "replace").strip() for text in (out, error))
+    return process.returncode or 0, said, complaint
 
 
 class ReclaimSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
@@ -128,17 +131,17 @@ class ReclaimSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
         return bool(self.state_gethost() != self.server.ip)
 
     async def _session(self) -> dict[str, Any]:
-        """As `reclaim show --json` has it: a session, an error, or {} where nobody answers."""
+        """As `reclaim show --json` has it: a session, why there is none, or {} where that is not
+        answered."""
         code, out, error = await self._reclaim("show", "--json")
         try:
             shown = json.loads(out)
         except ValueError:
+            shown = None
+        if not isinstance(shown, dict) or (code and code not in _ANSWERS):
             self.log.warning("job %s: reclaim ended with %s: %s", self.job_id, code, error)
             return {}
-        if 30 <= code < 40:
-            self.log.warning("job %s: %s", self.job_id, shown.get("message"))
-            return {}
-        return dict(shown)
+        return shown
 
     async def _reclaim(self, verb: str, *options: str) -> tuple[int, str, str]:
         """Exit code, output, complaint."""
@@ -178,7 +181,7 @@ class ReclaimSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
             state, self._told = session.get("state", ""), session.get("reason", self._told)
             if state in _AWAKE and await self._runs():
                 break
-            if state == "ENDED" or session.get("exit_code") == _NOT_MANAGED:
+            if state == "ENDED" or (session and not state):
                 return await self._has_ended()
             if state == "FAILED":
                 raise NotRestored(
@@ -218,6 +221,10 @@ class ReclaimSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
             raise NotRestored(f"job {self.job_id} is not restored: {error}")
 
     async def stop(self, now: bool = False) -> None:
+        # A hub that finds a server frozen in the middle of its hibernation stops it, too.
+        if not self.will_resume and self.job_id:
+            state = (await self._session()).get("state", "")
+            self.will_resume = state in _ASLEEP or state == "HIBERNATING"
         if self.will_resume:
             self.log.info("job %s sleeps, and is left as it is", self.job_id)
             return

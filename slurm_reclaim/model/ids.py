@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from slurm_reclaim.errors import BadRequest
 
 _JOB_FORM = re.compile(
-    r"^(?P<job>\d{1,10})(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<het>\d+))?(?:\.(?P<step>[\w+]+))?$"
+    r"^(?P<job>\d{1,10})(?:_(?P<task>\d{1,10}|\[[^\]]*\]))?(?:\+(?P<het>\d+))?"
+    r"(?:\.(?P<step>[\w+]+))?$",
+    re.ASCII,
 )
 # ASCII digits alone, no zeros before them, and no more than the numbers can have.
 _SESSION_FORM = re.compile(
@@ -20,6 +22,7 @@ _SESSION_FORM = re.compile(
     r"\.(?P<uid>0|[1-9][0-9]{0,9})\.(?P<submitted>0|[1-9][0-9]{0,11})\Z"
 )
 _LONGEST_SHOWN = 200
+_MOST_JOB = 0xFFFFFFFD  # those above are no numbers to Slurm (NO_VAL, INFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class JobRef:
 def parse_job_ref(text: str) -> JobRef:
     """The job that `text` names. Raises BadRequest with a hint for forms that name no one job."""
     match = _JOB_FORM.match(text.strip())
-    if match is None or int(match["job"]) == 0:
+    text = text[:_LONGEST_SHOWN]
+    if match is None or not 0 < int(match["job"]) <= _MOST_JOB:
         raise BadRequest(f"{text!r} is not a job id", hint="job ids look like 123 or 123_4")
     job, task, het, step = match["job"], match["task"], match["het"], match["step"]
     if step is not None:

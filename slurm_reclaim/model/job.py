@@ -48,9 +48,16 @@ class Job:
         return self.state in {"RUNNING", "SUSPENDED"}
 
     @property
+    def suspended(self) -> bool:
+        """Running, and stopped by Slurm: by an operator, or by preemption."""
+        return self.state == "SUSPENDED"
+
+    @property
     def waiting(self) -> bool:
         """Pending in any shape, held or not, and no longer completing its last run."""
-        return self.state in {"PENDING", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUED"}
+        return self.state in {
+            "PENDING", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD",
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

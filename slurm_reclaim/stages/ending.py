@@ -33,6 +33,21 @@ def row(desk: Desk, session: Session) -> Job | None:
     return job if same_job(session.id, session.restarts, job) else None
 
 
+def brought_up(desk: Desk, session: Session, job: Job) -> Session:
+    """With what rules go by as Slurm shows it now: who moves a job to another QOS or partition, or
+    renames it, may mean to exempt it."""
+    now = {
+        "name": job.name,
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+    }
+    if all(getattr(session, name) == value for name, value in now.items()):
+        return session
+    desk.terms.pop(session.id, None)
+    return desk.update(session.id, **now)
+
+
 async def detail_of(desk: Desk, session: Session) -> JobDetail | None:
     """What Slurm says of the session's job by itself, its restarts as we count them."""
     detail = await desk.scheduler.detail(session.id.job_id)

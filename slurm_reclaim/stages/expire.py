@@ -211,11 +211,11 @@ async def _retire(desk: Desk, name: str) -> None:
             return
         intent = desk.journal.intend(id, "retire", str(round(said.deadline)))
         try:
-            await desk.scheduler.hold(id.job_id)
+            await desk.scheduler.hold(session.job)
             if not await _asleep(desk, id, said.since):
                 desk.journal.settle(intent, "it was released meanwhile")
                 return
-            await desk.scheduler.cancel(id.job_id)
+            await desk.scheduler.cancel(session.job)
         except RequeueFailed as error:
             desk.journal.settle(intent, f"refused: {error.message}")
             desk.note(id, "expiry-refused", error.message)

@@ -67,6 +67,12 @@ async def see_that_it_can(desk: Desk, session: Session) -> Heard:
     if detail is None or not detail.job.running or detail.job.restarts != session.restarts:
         state = "is not known to Slurm" if detail is None else f"is {detail.job.state}"
         raise WrongState(f"job {session.job} {state}; only a running job can be hibernated")
+    if detail.job.suspended:
+        # Saved like that it would come back stopped, and Slurm would know of nothing to resume.
+        raise WrongState(
+            f"job {session.job} is suspended; only a running job can be hibernated",
+            hint=f"an operator, or Slurm, lets it run on: scontrol resume {session.job}",
+        )
     refuse_unfit(session.job, detail)
     if told.living is not Living.RUNNING:
         raise WrongState(f"job {session.job} is {told.living.value} on {session.node}")
@@ -103,7 +109,7 @@ def refuse_unfit(job: str, detail: JobDetail) -> None:
     if not detail.requeue:
         raise NotReclaimable(
             f"job {job} may not be requeued (--no-requeue, or JobRequeue=0)",
-            hint=f"allow it: scontrol update JobId={detail.job.job_id} Requeue=1",
+            hint=f"allow it: scontrol update JobId={job} Requeue=1",
         )
 
 

@@ -75,7 +75,7 @@ async def keep(desk: Desk, session: Session, job: Job, *, now: bool = False) -> 
     limit = _time_limit(desk, session, job) if first else 0
     try:
         await desk.scheduler.prepare_held(
-            session.id.job_id,
+            session.job,
             time_limit=limit,
             excluded_nodes=plan.excluded,
             start_in=SETTLE if first else -1,

@@ -27,6 +27,9 @@ def take_samples(desk: Desk, report: Report, told: SessionReport, session: Sessi
         return
     if report.node != session.node:
         return
+    job = desk.view.jobs.get(session.id.job_id)
+    if job is not None and job.suspended:
+        return  # nobody could use it: what is measured meanwhile says nothing of its owner (S4)
     now = desk.clock.now()
     ahead = clock_ahead(report.at, now)
     by = terms_of(desk, session).yardstick

@@ -9,7 +9,15 @@ from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import MISHAPS, detail_of, end, gone, lift_fence, row
+from slurm_reclaim.stages.ending import (
+    MISHAPS,
+    brought_up,
+    detail_of,
+    end,
+    gone,
+    lift_fence,
+    row,
+)
 from slurm_reclaim.stages.requeue import requeue_held
 from slurm_reclaim.stages.wording import held_again
 
@@ -28,7 +36,7 @@ async def unrestored(desk: Desk, session: Session, when: str) -> tuple[Session, 
     if job.finished:
         await _ended_before_restore(desk, session, job, when)
         return None
-    session = lift_fence(desk, session)
+    session = lift_fence(desk, brought_up(desk, session, job))
     if job.restarts > session.restarts:
         session = desk.update(session.id, restarts=job.restarts)
     return session, job

@@ -6,15 +6,17 @@ positive answer about this one job (ending.py).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_reclaim.errors import BadRequest, Unavailable
 from slurm_reclaim.model.blocker import Blocker, details
+from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.job import Job
-from slurm_reclaim.model.lifecycle import RUNNING_STATES, State
+from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.order import Living, Report, ReportReply, SessionReport
 from slurm_reclaim.model.sample import GpuHeld
 from slurm_reclaim.model.session import Progress, Seen, Session
@@ -25,6 +27,10 @@ from slurm_reclaim.stages.rebooted import take_seen
 from slurm_reclaim.stages.results import take_result
 from slurm_reclaim.stages.uploads import take_uploads
 from slurm_reclaim.stages.view import same_job
+
+log = logging.getLogger(__name__)
+
+_FACTS = frozenset(fact.value for fact in Fact)
 
 
 async def ask_slurm(desk: Desk) -> None:
@@ -50,7 +56,10 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
         take_result(desk, report.node, result)
         acknowledged.append(result.order)
     for event in report.events:
-        desk.journal.note(replace(event, node=report.node))
+        if _its_own(desk, report.node, event):
+            desk.journal.note(replace(event, node=report.node))
+        else:
+            log.info("%s told of job %s: %s; left aside", report.node, event.job_id, event.kind)
     names = {}
     for told in report.sessions:
         session = _session_of(desk, told)
@@ -67,6 +76,19 @@ def take_report(desk: Desk, report: Report) -> ReportReply:
     # After the results: a checkpoint is known before it is known to be uploaded.
     uploads = take_uploads(desk, report)
     return ReportReply(tuple(acknowledged), names, len(report.events), uploads)
+
+
+def _its_own(desk: Desk, node: str, event: Event) -> bool:
+    """An agent tells what its node has seen: no transition, which the brake counts and people wait
+    for, and nothing in the name of a session that another node has."""
+    if event.kind in _FACTS:
+        return False
+    return all(
+        session.id.uid == event.uid
+        # Of one that sleeps any node may be the next, before we know.
+        and (session.node in ("", node) or session.state in (State.HIBERNATED, State.QUEUED))
+        for session in desk.of_job(event.job_id)
+    )
 
 
 def _take_blockers(desk: Desk, session: Session, told: SessionReport) -> None:

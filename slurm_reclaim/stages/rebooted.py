@@ -65,7 +65,7 @@ async def _tell_slurm(desk: Desk, session: Session, why: str) -> None:
     desk.note(session.id, "node-rebooted", f"{why}; Slurm is told to requeue the job")
     intent = desk.journal.intend(session.id, "requeue", str(session.restarts))
     try:
-        await desk.scheduler.requeue(session.id.job_id)
+        await desk.scheduler.requeue(session.job)
         desk.journal.settle(intent, "asked")
     except RequeueFailed as error:
         desk.journal.settle(intent, f"refused: {error.message}")

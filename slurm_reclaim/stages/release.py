@@ -53,7 +53,7 @@ async def restore(
     intent = desk.journal.intend(session.id, "release", by)
     try:
         if job.held:
-            await desk.scheduler.release(session.id.job_id)
+            await desk.scheduler.release(session.job)
     except RequeueFailed as error:
         desk.journal.settle(intent, f"refused: {error.message}")
         raise

@@ -11,6 +11,7 @@ from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.explanation import Explanation
 from slurm_reclaim.model.ids import JobRef, parse_job_ref
 from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
+from slurm_reclaim.model.printable import line
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import clock, span
 from slurm_reclaim.stages import hibernate, release, room, warn
@@ -20,6 +21,7 @@ from slurm_reclaim.stages.observe import gpus, progress
 
 MOST_EVENTS = 10_000
 MOST_FILES = 1000
+LONGEST_REASON = 500  # characters; it stands in lists, in orders and in the journal
 MOST_ENDED = 5000  # sessions that have ended in one answer: the journal keeps them for ever
 
 
@@ -45,7 +47,7 @@ async def ask_hibernate(desk: Desk, caller: Caller, text: str, reason: str) -> S
     async with desk.lock(found.id):
         # Read again: it may have moved on while we waited for our turn.
         current = desk.sessions.get(found.id, found)
-        why = reason.strip() or f"asked by {caller}"
+        why = line(reason, LONGEST_REASON) or f"asked by {caller}"
         return _as_told(desk, await hibernate.hibernate(desk, current, why))
 
 
@@ -95,7 +97,7 @@ async def set_brake(desk: Desk, caller: Caller, reason: str) -> str:
     if not await is_operator(desk, caller):
         raise NotPermitted("only root and Slurm operators may use the brake")
     if reason:
-        room.pull(desk, f"{' '.join(reason.split())} (by {caller})")
+        room.pull(desk, f"{line(reason, LONGEST_REASON)} (by {caller})")
     elif desk.brake:
         room.release(desk, str(caller))
     return desk.brake

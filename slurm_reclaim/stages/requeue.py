@@ -19,7 +19,7 @@ from slurm_reclaim.stages.ending import count_on, detail_of, end, forgotten, gon
 from slurm_reclaim.stages.hibernate import give_order
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.view import same_job
-from slurm_reclaim.stages.wording import freed_vram, hibernated
+from slurm_reclaim.stages.wording import freed_vram, hibernated, is_ours
 
 # Endings after which a job with a committed image is still worth requeuing. Whoever cancelled it
 # wanted it to end.
@@ -101,9 +101,7 @@ async def requeue_held(desk: Desk, session: Session) -> None:
     if session.checkpoint < 0 and session.state is not State.RESTORING:
         raise ProgrammingError(f"S1: {session.id} has no committed checkpoint")
     try:
-        await desk.scheduler.requeue_held(
-            session.id.job_id, special_exit=desk.settings.special_exit
-        )
+        await desk.scheduler.requeue_held(session.job, special_exit=desk.settings.special_exit)
     finally:
         # Also after a time-out: the order may have arrived, so older rows say nothing.
         desk.touch(session.id)
@@ -114,7 +112,8 @@ def _remember(desk: Desk, session: Session, detail: JobDetail) -> Session:
     job, old = detail.job, session.saved
     ours = old is not None and not old.returned
     warned = session.warned
-    comment = warned.comment if warned is not None and warned.commented else detail.comment
+    warning = warned is not None and warned.commented and is_ours(detail.comment)
+    comment = warned.comment if warned is not None and warning else detail.comment
     saved = Saved(
         comment=old.comment if old is not None and ours else comment,
         # On a job that was restored before, the list of nodes is still ours.

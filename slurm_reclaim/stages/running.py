@@ -10,7 +10,14 @@ from slurm_reclaim.model.order import Living
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages import idle, rebooted, tell, warn
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.ending import end, forgotten, gone, incarnation_lost, row
+from slurm_reclaim.stages.ending import (
+    brought_up,
+    end,
+    forgotten,
+    gone,
+    incarnation_lost,
+    row,
+)
 from slurm_reclaim.stages.hibernate import committed
 from slurm_reclaim.stages.hold import keep
 
@@ -36,6 +43,7 @@ async def step(desk: Desk, session: Session) -> None:
         return
     if not job.running:
         return
+    session = brought_up(desk, session, job)
     if await rebooted.step(desk, session):
         return
     found = desk.view.report_of(session)
@@ -78,5 +86,5 @@ async def _give_back(desk: Desk, session: Session) -> None:
     saved = session.saved
     if saved is None or saved.returned:
         return
-    await tell.annotate(desk, session, saved.comment, "")
+    await tell.give_back(desk, session, saved.comment, "")
     desk.update(session.id, saved=replace(saved, returned=True))

@@ -5,6 +5,8 @@ FRESH is answered only where the job is positively another one; what is not know
 
 from __future__ import annotations
 
+import re
+
 from slurm_reclaim.errors import BadRequest, Unavailable
 from slurm_reclaim.model.ids import parse_session_id
 from slurm_reclaim.model.job import Job, JobDetail
@@ -18,6 +20,7 @@ from slurm_reclaim.stages.hold import started
 from slurm_reclaim.stages.uploads import only_node
 from slurm_reclaim.stages.view import same_job
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _AWAITED = frozenset({State.HIBERNATED, State.QUEUED, State.RESTORING})
 
 
@@ -42,6 +45,8 @@ async def answer(desk: Desk, question: StartQuestion) -> StartAnswer:
         current = desk.sessions.get(session.id)
         if current is None:
             return _wait("the session has just ended")
+        if not same_job(current.id, current.restarts, detail.job):
+            return _wait("the job has moved on while Slurm was asked")  # by whom we waited for
         return _for_session(desk, current, question, detail)
 
 
@@ -152,7 +157,7 @@ def _numbers(question: StartQuestion, session: Session) -> list[int]:
     """The committed checkpoints of this session that the agent found in the store, from
     `session id/restart count`."""
     found = [name.removeprefix(f"{session.id}/") for name in question.checkpoints]
-    return [int(number) for number in found if number.isdigit()]
+    return [int(number) for number in found if _NUMBER.fullmatch(number)]
 
 
 def restore_ordered(desk: Desk, session: Session) -> bool:

@@ -96,6 +96,11 @@ def _state(desk: Desk, name: str) -> str:
     return ORPHAN if session is None else session.state.value
 
 
+def _name_of_job(desk: Desk, name: str) -> str:
+    session = desk.sessions.get(id := parse_session_id(name))
+    return str(id.job_id) if session is None else session.job
+
+
 def _listed(desk: Desk, stored: StoredSession, plan: Plan, pins: Iterable[Pin]) -> Iterable[Listed]:
     id = parse_session_id(stored.session)
     session = desk.sessions.get(id) or desk.journal.session(id)
@@ -307,7 +312,7 @@ async def expire_now(desk: Desk, caller: Caller, text: str) -> Errand:
     ):
         raise Refused(
             f"checkpoint {restarts} is the newest of {name}, which has not ended",
-            hint=f"end the session first: scancel {parse_session_id(name).job_id}",
+            hint=f"end the session first: scancel {_name_of_job(desk, name)}",
         )
     elif known.standing in (Standing.BUSY, Standing.FAILED):
         raise Refused(f"{name} is {known.standing.value}")

@@ -17,7 +17,7 @@ from slurm_reclaim.model.session import Session
 from slurm_reclaim.stages.desk import Desk, Telling
 from slurm_reclaim.stages.judge import terms_of, vram_held
 from slurm_reclaim.stages.orders import order_for
-from slurm_reclaim.stages.wording import merged
+from slurm_reclaim.stages.wording import is_ours, merged
 
 # The agent's answer about the terminals is waited for this long beyond the channels' own time.
 PATIENCE = 15.0  # seconds
@@ -110,6 +110,8 @@ def take_terminals(desk: Desk, session: Session, result: Result) -> None:
 def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:
     """What became of a notice that was sent; None while answers are still to be waited for."""
     telling = desk.tellings[id]
+    if telling.task is not None and not telling.task.done():
+        return None  # it waits for its turn, or for an answer, which has its time
     late = desk.clock.now() - asked > desk.settings.config.notice.timeout + PATIENCE
     if telling.waiting and not late:
         return None
@@ -136,12 +138,24 @@ async def annotate(desk: Desk, session: Session, text: str, ours: str | None = N
         desk.note(session.id, "comment-refused", error.message)
 
 
-async def _annotate(desk: Desk, session: Session, text: str, ours: str | None) -> bool:
+async def give_back(desk: Desk, session: Session, text: str, ours: str | None = None) -> None:
+    """As `annotate`, but a Comment that somebody has written over ours stays."""
+    try:
+        await _annotate(desk, session, text, ours, over_others=False)
+    except RequeueFailed as error:
+        desk.note(session.id, "comment-refused", error.message)
+
+
+async def _annotate(
+    desk: Desk, session: Session, text: str, ours: str | None, *, over_others: bool = True
+) -> bool:
     """False where Slurm does not know the job. Raises Unavailable, RequeueFailed."""
     detail = await desk.scheduler.detail(session.id.job_id)
     if detail is None:
         return False
+    if not over_others and not is_ours(detail.comment):
+        text = detail.comment
     before = detail.admin_comment
     after = before if ours is None else merged(before, ours)
-    await desk.scheduler.annotate(session.id.job_id, comment=text, admin_comment=after)
+    await desk.scheduler.annotate(session.job, comment=text, admin_comment=after)
     return True

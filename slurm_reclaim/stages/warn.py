@@ -25,6 +25,7 @@ from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.hibernate import hibernate_idle, see_that_it_can
 from slurm_reclaim.stages.judge import cooled, guard_of, judge
 from slurm_reclaim.stages.orders import order_for
+from slurm_reclaim.stages.wording import to_be_hibernated
 
 NOT_TOLD = "nobody could be told"
 LONGEST_LOOK = 180.0  # seconds for a preflight
@@ -101,7 +102,7 @@ async def clear_up(desk: Desk, session: Session) -> None:
         return
     desk.tellings.pop(warning.id, None)
     if warning.commented:
-        await tell.annotate(desk, session, warning.comment)
+        await tell.give_back(desk, session, warning.comment)
     session = desk.update(session.id, warned=None)
     told = {delivery.channel for delivery in warning.deliveries if delivery.ok}
     if told - {Channel.COMMENT}:
@@ -218,11 +219,7 @@ async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) 
         desk, session, tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
     )
     if detail is not None:
-        text = (
-            f"idle; will be hibernated {clock(asked.deadline)} unless it is used; "
-            f"keep: reclaim keep {session.job}"
-        )
-        done = await tell.comment(desk, session, text)
+        done = await tell.comment(desk, session, to_be_hibernated(asked.deadline, session.job))
         current = desk.sessions[session.id].warned
         if current is not None and current.id == asked.id:
             told = replace(current, deliveries=(*current.deliveries, done))
@@ -241,7 +238,8 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     failed = [_failure(each) for each in every if not each.ok]
     details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
     warned = replace(warned, deliveries=every)
-    if any(name in enough for name in told):
+    in_time = desk.clock.now() < warned.deadline
+    if in_time and any(name in enough for name in told):
         reason = f"warned by {', '.join(told)}; hibernated {clock(warned.deadline)} unless used"
         desk.apply(
             session.id,
@@ -251,6 +249,8 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
             warned=warned,
         )
         return
+    if not in_time:
+        failed.append("what was delivered came after the deadline")
     why = "; ".join(failed) or f"no channel of notice.enough ({', '.join(enough)}) is in use"
     reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
     desk.update(session.id, warned=warned)

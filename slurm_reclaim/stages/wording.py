@@ -15,6 +15,18 @@ _MOST_REASON = 500  # characters; all of it is in `reclaim show`
 _OURS = re.compile(r"\s*\[slurm-reclaim: [^\]]*\]")
 
 
+_COMMENT = re.compile(r"(hibernated \d{4}-|not restored: |idle; will be hibernated )")
+
+
+def is_ours(comment: str) -> bool:
+    """Whether we wrote it, and nobody has written another one since."""
+    return _COMMENT.match(comment) is not None
+
+
+def to_be_hibernated(at: float, job: str) -> str:
+    return f"idle; will be hibernated {clock(at)} unless it is used; keep: reclaim keep {job}"
+
+
 def merged(admin_comment: str, ours: str) -> str:
     """`admin_comment` with our part replaced by `ours`; "" takes our part away."""
     others = _OURS.sub("", admin_comment)

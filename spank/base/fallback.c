@@ -90,18 +90,17 @@ static void run_scontrol(const struct fallback *fallback, char *const argv[])
 	_exit(127);
 }
 
-pid_t requeue_hold(const struct fallback *fallback, uint32_t job, struct fault *fault)
+pid_t requeue_hold(const struct fallback *fallback, const char *job, struct fault *fault)
 {
-	char id[16], update[24];
+	char update[JOB_NAME + 8];
 	char *scontrol = (char *)fallback->scontrol;
 	char *allow[] = {scontrol, "update", update, "Requeue=1", NULL};
-	char *special[] = {scontrol, "requeuehold", "State=SpecialExit", id, NULL};
-	char *plain[] = {scontrol, "requeuehold", id, NULL};
+	char *special[] = {scontrol, "requeuehold", "State=SpecialExit", (char *)job, NULL};
+	char *plain[] = {scontrol, "requeuehold", (char *)job, NULL};
 	pid_t child, first;
 	sigset_t none;
 
-	snprintf(id, sizeof(id), "%u", job);
-	snprintf(update, sizeof(update), "JobId=%u", job);
+	snprintf(update, sizeof(update), "JobId=%.*s", JOB_NAME, job);
 	child = fork();
 	if (child < 0)
 		return fault_set(fault, "couldn't fork: %s", strerror(errno));

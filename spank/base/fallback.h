@@ -25,7 +25,11 @@ struct fallback {
 /* Defaults where the file says nothing. 0; -1 if there is a file that can't be used. */
 int fallback_read(struct fallback *fallback, const char *state_dir, struct fault *fault);
 
+/* A job as Slurm writes it, 123 or 123_4 for a task of an array, without the end of the string. To
+ * Slurm the bare number of an array's last task is the whole array. */
+#define JOB_NAME 23
+
 /* Runs `scontrol requeuehold` for the job as root in a child. Its PID or -1. */
-pid_t requeue_hold(const struct fallback *fallback, uint32_t job, struct fault *fault);
+pid_t requeue_hold(const struct fallback *fallback, const char *job, struct fault *fault);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
+#include <slurm/slurm.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "plugin.h"
 
@@ -38,6 +39,19 @@ static void add_gpu_variables(struct message *facts, char **environment)
 	}
 }
 
+/* What the job's environment says of it may be its owner's invention. */
+static void name_job(spank_t spank, struct plan *plan)
+{
+	uint32_t array = 0, task = NO_VAL;
+
+	if (spank_get_item(spank, S_JOB_ARRAY_ID, &array) == ESPANK_SUCCESS && array != 0 &&
+	    spank_get_item(spank, S_JOB_ARRAY_TASK_ID, &task) == ESPANK_SUCCESS &&
+	    task < NO_VAL)
+		snprintf(plan->name, sizeof(plan->name), "%u_%u", array, task);
+	else
+		snprintf(plan->name, sizeof(plan->name), "%u", plan->job);
+}
+
 int gather_facts(spank_t spank, struct plan *plan, struct message *facts)
 {
 	char value[VALUE_LONGEST + 1];
@@ -48,6 +62,7 @@ int gather_facts(spank_t spank, struct plan *plan, struct message *facts)
 	    spank_get_item(spank, S_JOB_UID, &plan->uid) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_GID, &plan->gid) != ESPANK_SUCCESS)
 		return -1;
+	name_job(spank, plan);
 	message_add(facts, "op", "start");
 	message_add(facts, "protocol", "1");
 	message_addf(facts, "job", "%u", plan->job);

@@ -21,7 +21,7 @@
 #define FIRST_MS 3000
 #define AGAIN_MS 30000
 
-static void hold_again(const struct arguments *arguments, uint32_t job)
+static void hold_again(const struct arguments *arguments, const char *job)
 {
 	struct fallback fallback;
 
@@ -46,7 +46,7 @@ static void answer(struct stream *stream, struct message *message)
 	}
 }
 
-static void keep_parked(const struct arguments *arguments, uint32_t job, int channel)
+static void keep_parked(const struct arguments *arguments, const char *job, int channel)
 {
 	static struct stream stream;
 	static struct message message;
@@ -89,7 +89,7 @@ int park(const struct arguments *arguments, struct plan *plan, struct fault *fau
 		return fault_set(fault, "out of file descriptors");
 	plan->init = fork();
 	if (plan->init == 0)
-		keep_parked(arguments, plan->job, pair[1]);
+		keep_parked(arguments, plan->name, pair[1]);
 	close(pair[1]);
 	if (plan->init < 0) {
 		close(pair[0]);

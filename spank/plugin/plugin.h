@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../base/fallback.h"
 #include "../base/fault.h"
 #include "../base/message.h"
 #include "../base/trust.h"
@@ -26,6 +27,7 @@ struct plan {
 	int guessed; /* no agent answered: made from what lies in the store */
 	int parked;  /* no session could be made: a root process only holds the job again */
 	uint32_t job;
+	char name[JOB_NAME + 1]; /* the job's, see fallback.h */
 	uid_t uid;
 	gid_t gid;
 	int block_io_uring;
@@ -55,7 +57,6 @@ int ask_agent(const struct arguments *arguments, const struct message *facts, st
 void guess_plan(const struct arguments *arguments, struct plan *plan, struct fault *fault);
 
 /* image.c: 1 there is an image for this job, 0 there is none, -1 can't be told. */
-struct fallback;
 int image_exists(const struct fallback *fallback, const struct plan *plan, struct fault *fault);
 
 /* missed.c: the note for the agent. */

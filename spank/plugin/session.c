@@ -27,7 +27,8 @@ static void exec_init(const struct arguments *arguments, const struct plan *plan
 		      pid_t relay)
 {
 	char program[PATH_LONGEST + 32], job[16], uid[16], last[16], pid[16];
-	char *argv[] = {"reclaim-init", "--job", job, "--uid", uid, "--relay", pid,
+	char *argv[] = {"reclaim-init", "--job", job, "--name", (char *)plan->name,
+			"--uid", uid, "--relay", pid,
 			"--last-pid", last, "--mode",
 			plan->mode == MODE_FRESH ? "fresh" : "restore",
 			"--socket", (char *)arguments->socket, "--state",

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../base/fallback.h"
 #include "../base/fault.h"
 #include "../base/message.h"
 #include "../base/stream.h"
@@ -16,6 +17,7 @@
 
 struct settings {
 	uint32_t job;
+	char name[JOB_NAME + 1]; /* the job's, see fallback.h */
 	uid_t uid;
 	pid_t relay; /* as slurmstepd sees it */
 	int64_t last_pid;

@@ -29,6 +29,12 @@ static int take_setting(struct settings *settings, int name, const char *value)
 	case 'j':
 		settings->job = (uint32_t)number;
 		return 0;
+	case 'n':
+		if (value[0] == '\0' || strlen(value) > JOB_NAME ||
+		    value[strspn(value, "0123456789_")] != '\0')
+			return -1;
+		strcpy(settings->name, value);
+		return 0;
 	case 'u':
 		settings->uid = (uid_t)number;
 		return 0;
@@ -58,11 +64,11 @@ static int take_setting(struct settings *settings, int name, const char *value)
 static int read_settings(struct settings *settings, int argc, char **argv)
 {
 	static const struct option table[] = {
-		{"job", required_argument, NULL, 'j'},	    {"uid", required_argument, NULL, 'u'},
-		{"relay", required_argument, NULL, 'r'},    {"last-pid", required_argument, NULL, 'l'},
-		{"mode", required_argument, NULL, 'm'},	    {"socket", required_argument, NULL, 's'},
-		{"state", required_argument, NULL, 'd'},    {"private-tmp", required_argument, NULL, 't'},
-		{NULL, 0, NULL, 0},
+		{"job", required_argument, NULL, 'j'},	    {"name", required_argument, NULL, 'n'},
+		{"uid", required_argument, NULL, 'u'},	    {"relay", required_argument, NULL, 'r'},
+		{"last-pid", required_argument, NULL, 'l'}, {"mode", required_argument, NULL, 'm'},
+		{"socket", required_argument, NULL, 's'},   {"state", required_argument, NULL, 'd'},
+		{"private-tmp", required_argument, NULL, 't'}, {NULL, 0, NULL, 0},
 	};
 	int name;
 
@@ -73,6 +79,8 @@ static int read_settings(struct settings *settings, int argc, char **argv)
 	while ((name = getopt_long(argc, argv, "", table, NULL)) != -1)
 		if (take_setting(settings, name, optarg == NULL ? "" : optarg) != 0)
 			return -1;
+	if (settings->name[0] == '\0') /* by a plugin of an older version */
+		snprintf(settings->name, sizeof(settings->name), "%u", settings->job);
 	return settings->job != 0 && settings->relay != 0 ? 0 : -1;
 }
 

@@ -29,7 +29,7 @@ void wait_for_restore(struct session *session)
 	if (now - session->link.away_since < fallback.restore_wait_ms)
 		return;
 	session->requeue_at = now + AGAIN_MS;
-	session->scontrol = requeue_hold(&fallback, session->settings.job, &fault);
+	session->scontrol = requeue_hold(&fallback, session->settings.name, &fault);
 	log_note(session->settings.job, "no agent restored it; holding it again%s%s",
 		 session->scontrol < 0 ? ": " : "",
 		 session->scontrol < 0 ? fault.text : "");

@@ -2,7 +2,7 @@
 /*
  * A stand-in for slurmstepd: calls the plugin's hooks in the same order, as the same users, and
  * runs a program in between. Usage: stepd KEY=VALUE... -- PLUGIN-ARGUMENT... -- PROGRAM...
- * Keys: job, uid, gid, restarts, cwd, cgroup (a file of process ids). Prints "task PID" once
+ * Keys: job, array (ID_TASK), uid, gid, restarts, cwd, cgroup (a file of process ids). Prints "task PID" once
  * the task is released and "status N" when it has ended. The spank environment is environ.
  */
 #include <fcntl.h>
@@ -24,7 +24,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv);
 
 static struct spank_option option;
 static const char *job = "1", *uid = "0", *gid = "0", *restarts, *cwd = "/", *cgroup, *chosen;
-static const char *step;
+static const char *step, *array;
 
 static void log_line(const char *level, const char *format, va_list args)
 {
@@ -72,6 +72,11 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 		*va_arg(args, gid_t *) = (gid_t)atol(gid);
 	else if (item == S_JOB_STEPID)
 		*va_arg(args, uint32_t *) = step == NULL ? SLURM_BATCH_SCRIPT : (uint32_t)atol(step);
+	else if (item == S_JOB_ARRAY_ID)
+		*va_arg(args, uint32_t *) = array == NULL ? 0 : (uint32_t)atol(array);
+	else if (item == S_JOB_ARRAY_TASK_ID)
+		*va_arg(args, uint32_t *) =
+			array == NULL ? NO_VAL : (uint32_t)atol(strchr(array, '_') + 1);
 	else if (item == S_JOB_ENV)
 		*va_arg(args, char ***) = environ;
 	else
@@ -109,7 +114,8 @@ static void take(char *text)
 		const char *name;
 		const char **value;
 	} keys[] = {{"job=", &job}, {"uid=", &uid}, {"gid=", &gid}, {"restarts=", &restarts},
-		    {"cwd=", &cwd}, {"cgroup=", &cgroup}, {"option=", &chosen}, {"step=", &step}};
+		    {"cwd=", &cwd}, {"cgroup=", &cgroup}, {"option=", &chosen}, {"step=", &step},
+		    {"array=", &array}};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (strncmp(text, keys[i].name, strlen(keys[i].name)) == 0)

@@ -310,7 +310,10 @@ def as_found(request: pytest.FixtureRequest, at_first: dict[str, Any]) -> Iterat
             at_first[lab.name] = configured(lab)
     yield
     for lab in labs:
-        assert configured(lab) == at_first[lab.name], f"{lab.name} is configured otherwise now"
+        now, first = configured(lab), at_first[lab.name]
+        differs = {node: sorted({*now[node]} ^ {*first.get(node, ())}) for node in now}
+        left = {node: files for node, files in differs.items() if files}
+        assert not left, f"{lab.name} is configured otherwise than at first"
 
 
 @pytest.fixture(autouse=True)

@@ -67,7 +67,7 @@ class Counter:
         return self.seen()
 
     def squeue(self, field: str) -> str:
-        return self.lab.out("ctl", "squeue", "-h", "-t", "all", "-j", str(self.job), "-o", field)
+        return self.lab.out("ctl", "squeue", "-h", "-t", "all", "-j", self.ref, "-o", field)
 
     @property
     def state(self) -> str:

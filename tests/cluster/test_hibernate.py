@@ -135,6 +135,34 @@ def test_an_array_task(lab, counter):
     job.counts_on()
 
 
+def test_the_last_task_of_an_array_alone(lab, counter):
+    """Its number is that of the array, by which Slurm changes every task of it."""
+    last = counter("--array=1-3", task=3)
+    others = [Counter(lab, last.job, "alice", task) for task in (1, 2)]
+    for job in others:
+        job.wait_for_session("ACTIVE")
+    assert last.squeue("%A") == str(last.job)
+    last.reclaim("hibernate")
+    for job in others:
+        assert job.state == "RUNNING"
+        job.counts_on()
+    last.reclaim("restore")
+    last.counts_on()
+    assert [job.session()["restarts"] for job in others] == [0, 0]
+
+
+def test_a_suspended_job_is_left_alone(lab, counter):
+    """Saved like that it would come back stopped."""
+    job = counter()
+    lab.exec("ctl", "scontrol", "suspend", str(job.job))
+    job.wait_for("SUSPENDED")
+    done = job.reclaim("hibernate", check=False)
+    assert done.returncode == 27
+    assert f"job {job.job} is suspended" in done.stderr
+    lab.exec("ctl", "scontrol", "resume", str(job.job))
+    job.counts_on()
+
+
 def test_a_restore_lands_where_it_fits(lab, counter):
     """The constraint is on the held job, so that a plain release is safe, too."""
     with only(lab, "n1"):

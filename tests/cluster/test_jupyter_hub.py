@@ -46,6 +46,11 @@ class Hub:
         """As the hub has it, whether or not it runs."""
         return self.alice()["servers"].get(name, {"ready": False, "state": {}})
 
+    def is_at_rest(self) -> bool:
+        """Whether alice's own server is stopped, and nothing is under way."""
+        server = self.server()
+        return not server["ready"] and not server.get("pending")
+
     def address(self, name: str = "") -> str:
         """Where a server answers, as the hub last told its proxy."""
         place = f"/user/alice/{name}/".replace("//", "/")
@@ -142,3 +147,51 @@ def test_a_hibernated_server_is_not_a_stopped_one(lab, hub):
     mine = lab.out("ctl", "squeue", "-h", "-t", "all", "-n", "spawner-jupyterhub", "-o", "%A %T")
     assert [line for line in mine.splitlines() if "CANCEL" not in line] == [f"{job.job} RUNNING"]
     assert kernels() == [kernel]
+
+
+MISTAKE = "/etc/slurm-reclaim/conf.d/zz-mistake.toml"
+
+
+@pytest.fixture
+def started(lab, hub) -> Counter:
+    """The job of alice's own server."""
+    hub.ask("POST", "/users/alice")
+    hub.ask("POST", "/users/alice/server")
+    lab.wait("the server", lambda: hub.server()["ready"], 120)
+    job = Counter(lab, int(hub.server()["state"]["job_id"]), "alice")
+    job.wait_for_session("ACTIVE")
+    return job
+
+
+def test_a_hub_that_can_not_ask_forgets_nothing(lab, hub, started):
+    """A mistake in the configuration of its host says nothing of any session."""
+    lab.exec("ctl", "sh", "-c", f"echo nonsense = 1 > {MISTAKE}")
+    try:
+        lab.exec("n1", "reclaim", "hibernate", started.ref, user="alice")
+        time.sleep(6)
+        assert hub.server()["state"]["job_id"] == started.ref
+    finally:
+        lab.exec("ctl", "rm", "-f", MISTAKE)
+    lab.wait("the hub to see it", lambda: hub.server()["state"]["reclaim"]["asleep"], 30)
+    lab.wait("its server to be stopped for it", hub.is_at_rest)
+    hub.ask("POST", "/users/alice/server")
+    lab.wait("the server again", lambda: hub.server()["ready"], 60)
+    assert hub.server()["state"]["job_id"] == started.ref
+
+
+def test_a_server_that_is_stopped_in_the_middle_of_its_hibernation(lab, hub, started):
+    """As a hub does that is started anew and finds it frozen: nothing is lost."""
+    agent = "pgrep -o -f reclaim-agent"
+    node = started.node
+    lab.exec(node, "sh", "-c", f"kill -STOP $({agent})")
+    try:
+        started.reclaim("hibernate", "--no-wait")
+        hub.ask("DELETE", "/users/alice/server")
+        lab.wait("the hub to have stopped it", hub.is_at_rest, 60)
+    finally:
+        lab.exec(node, "sh", "-c", f"kill -CONT $({agent})")
+    started.wait_for_session("HIBERNATED")
+    assert hub.server()["state"]["job_id"] == started.ref
+    hub.ask("POST", "/users/alice/server")
+    lab.wait("the server again", lambda: hub.server()["ready"], 60)
+    assert started.state == "RUNNING"

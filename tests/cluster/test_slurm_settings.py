@@ -49,10 +49,17 @@ def restart(lab) -> None:
     lab.wait("nodes that answer", lambda: states() <= {"idle", "mixed", "drained"}, 90)
 
 
-def put(lab, name: str, text: str) -> None:
-    for node in nodes(lab):
-        write = f"cat > /etc/slurm/{name}; chmod 755 /etc/slurm/{name}"
-        lab.exec(node, "sh", "-c", write, stdin=text)
+@contextmanager
+def placed(lab, name: str, text: str) -> Iterator[None]:
+    every = nodes(lab)
+    try:
+        for node in every:
+            write = f"cat > /etc/slurm/{name}; chmod 755 /etc/slurm/{name}"
+            lab.exec(node, "sh", "-c", write, stdin=text)
+        yield
+    finally:
+        for node in every:
+            lab.exec(node, "rm", "-f", f"/etc/slurm/{name}")
 
 
 @pytest.fixture
@@ -60,17 +67,22 @@ def tmp_of_its_own(lab) -> Iterator[None]:
     """Slurm gives each job one, and clears away what jobs leave."""
     for node in nodes(lab):
         lab.exec(node, "python3", "-", stdin=NEWER.read_text())
-    put(lab, "job_container.conf", "AutoBasePath=true\nBasePath=/var/job_containers\n")
-    put(lab, "epilog", "#!/bin/sh\nrm -rf /tmp/left-$SLURM_JOB_ID\n")
-    with slurm_conf(lab, "JobContainerType=job_container/tmpfs", "Epilog=/etc/slurm/epilog"):
+    container = "AutoBasePath=true\nBasePath=/var/job_containers\n"
+    with (
+        placed(lab, "job_container.conf", container),
+        placed(lab, "epilog", "#!/bin/sh\nrm -rf /tmp/left-$SLURM_JOB_ID\n"),
+        slurm_conf(lab, "JobContainerType=job_container/tmpfs", "Epilog=/etc/slurm/epilog"),
+    ):
         yield
 
 
 @pytest.fixture
 def prolog(lab) -> Iterator[None]:
     """It fails where it is told to."""
-    put(lab, "prolog", "#!/bin/sh\n[ ! -e /run/prolog-fails ]\n")
-    with slurm_conf(lab, "Prolog=/etc/slurm/prolog"):
+    with (
+        placed(lab, "prolog", "#!/bin/sh\n[ ! -e /run/prolog-fails ]\n"),
+        slurm_conf(lab, "Prolog=/etc/slurm/prolog"),
+    ):
         yield
 
 
@@ -165,3 +177,26 @@ def test_an_operators_own_hold_wins(lab, counter):
     job.reclaim("restore", user="olga")
     after = job.counts_on()
     assert after.pid == before.pid
+
+
+def test_an_account_that_has_lost_its_level_ends_no_session(lab, counter):
+    """Slurm then says of every job of others that there is none."""
+
+    def level(name: str) -> None:
+        words = ("modify", "user", "slurm-reclaim", "set", f"AdminLevel={name}")
+        lab.exec("ctl", "sacctmgr", "-i", *words)
+
+    def told() -> int:
+        return lab.logs("ctl", "reclaimd").count("hides jobs of others from slurm-reclaim")
+
+    with slurm_conf(lab, "PrivateData=jobs"):
+        job, before = counter(), told()
+        level("None")
+        try:
+            lab.wait("jobs to be hidden", lambda: told() > before, 60)
+            assert job.session()["state"] == "ACTIVE"
+        finally:
+            level("Administrator")
+        job.reclaim("hibernate")
+        job.reclaim("restore")
+        job.counts_on()

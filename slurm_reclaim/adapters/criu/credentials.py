@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_reclaim.adapters.criu.images import entries
-from slurm_reclaim.adapters.criu.schema import message
+from slurm_reclaim.adapters.criu.images import messages
 from slurm_reclaim.adapters.proc.rights import beyond
 from slurm_reclaim.errors import CredentialsForged
 from slurm_reclaim.model.checkpoint import Credentials, Rights
@@ -58,8 +57,7 @@ def check(images: Path, owner: Credentials, known: Mapping[int, Rights]) -> None
 def _threads(images: Path) -> set[int]:
     """Which threads are restored: the image's own table says."""
     threads: set[int] = set()
-    for raw in entries(images / "pstree.img"):
-        item = message("PsTree").FromString(raw)
+    for item in messages(images / "pstree.img", "PsTree"):
         threads |= {item.pid, *item.threads[1:]}
         # The first one is the process itself. Of a zombie CRIU 4.2.1 writes any number there, and
         # the restore passes over it.
@@ -81,10 +79,10 @@ def _core(images: Path, thread: int) -> Any:
     path = images / f"core-{thread}.img"
     if not path.is_file() or path.is_symlink():
         raise CredentialsForged(f"{path.name} is missing")
-    found = list(entries(path))
+    found = list(messages(path, "Core"))
     if len(found) != 1:
         raise CredentialsForged(f"{path.name} has {len(found)} entries")
-    return message("Core").FromString(found[0])
+    return found[0]
 
 
 def _no_others(images: Path, threads: set[int]) -> None:
@@ -110,7 +108,7 @@ def _check_thread(images: Path, thread: int, core: Any, owner: Credentials, know
         ambient=_mask(creds.cap_amb),
         no_new_privs=bool(creds.no_new_privs),
         seccomp=core.thread_core.seccomp_mode,
-        label=creds.lsm_profile,
+        label=creds.lsm_profile.decode("utf-8", "backslashreplace"),
         dumpable=_dumpable(images, thread),
         login=login,
     )
@@ -152,7 +150,7 @@ def _dumpable(images: Path, thread: int) -> bool:
     path = images / f"mm-{thread}.img"
     if not path.is_file():
         return False  # a thread's memory is its leader's
-    return any(message("Memory").FromString(raw).dumpable == 1 for raw in entries(path))
+    return any(memory.dumpable == 1 for memory in messages(path, "Memory"))
 
 
 def _mask(words: Iterable[int]) -> int:

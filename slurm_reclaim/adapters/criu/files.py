@@ -16,9 +16,8 @@ from pathlib import Path
 import msgspec
 
 from slurm_reclaim.adapters.criu import look, program
-from slurm_reclaim.adapters.criu.images import entries
+from slurm_reclaim.adapters.criu.images import messages, parsed
 from slurm_reclaim.adapters.criu.program import Entry
-from slurm_reclaim.adapters.criu.schema import message
 from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.adapters.proc.opened import letters
 from slurm_reclaim.errors import OperationFailed
@@ -48,13 +47,12 @@ def named(images: Path, leave_out: Collection[bytes]) -> Iterator[File]:
     uses = _mapped(images)
     gone = set()
     if (remaps := images / "remap-fpath.img").exists():
-        gone = {message("RemapFilePath").FromString(each).orig_id for each in entries(remaps)}
+        gone = {each.orig_id for each in messages(remaps, "RemapFilePath")}
     found: dict[bytes, File] = {}
-    for each in entries(images / "files.img"):
-        reg = message("File").FromString(each)
-        if not reg.HasField("reg") or reg.reg.id in gone:
+    for each in messages(images / "files.img", "File"):
+        reg = each.reg
+        if not each.HasField("reg") or reg.id in gone:
             continue
-        reg = reg.reg
         if reg.name.startswith(_ELSEWHERE) or _inside(reg.name, leave_out):
             continue
         kind = stat.S_IFMT(reg.mode)
@@ -84,8 +82,9 @@ def _mapped(images: Path) -> dict[int, set[str]]:
     """File id -> how it is mapped."""
     found: dict[int, set[str]] = {}
     for path in images.glob("mm-*.img"):
-        for each in entries(path):
-            for vma in message("Memory").FromString(each).vmas:
+        for memory in messages(path, "Memory"):
+            for raw_vma in memory.vmas:
+                vma = parsed(path, raw_vma, "Vma")
                 if vma.status & _ON_FILES:
                     how = found.setdefault(vma.shmid, set())
                     how |= {"m", "x"} if vma.prot & _EXECUTE else {"m"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,27 @@ def entries(path: Path) -> Iterator[bytes]:
         at += size
 
 
-def edit(path: Path, kind: Any, change: Callable[[Any], bool]) -> int:
-    """Rewrite the entries for which `change` says that it changed them; their number."""
+def parsed(path: Path, raw: bytes, kind: str) -> Any:
+    """The message `kind` that an entry of this image is. Raises IntegrityError naming the image."""
+    try:
+        return message(kind).FromString(raw)
+    except IntegrityError as error:
+        raise IntegrityError(f"{path.name}: {error.message}") from None
+
+
+def messages(path: Path, kind: str) -> Iterator[Any]:
+    """The entries of an image file, each a message `kind`. Raises IntegrityError."""
+    for raw in entries(path):
+        yield parsed(path, raw, kind)
+
+
+def edit(path: Path, kind: str, change: Callable[[Any], bool]) -> int:
+    """Rewrite the entries for which `change` says that it changed them; their number. Raises
+    IntegrityError."""
     head = path.read_bytes()[:8]
     out, changed = [head], 0
     for raw in entries(path):
-        entry = kind.FromString(raw)
+        entry = parsed(path, raw, kind)
         if change(entry):
             raw = entry.SerializeToString()
             changed += 1
@@ -58,27 +73,31 @@ def edit(path: Path, kind: Any, change: Callable[[Any], bool]) -> int:
     return changed
 
 
-def _address(family: int, words: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """CRIU keeps addresses as 32-bit words in memory order, one or four of them."""
-    if family == _AF_INET:
-        return ipaddress.IPv4Address(struct.pack("<I", words[0]))
-    address = ipaddress.IPv6Address(struct.pack("<4I", *words[:4]))
-    return address.ipv4_mapped or address
+def _address(family: int, words: Sequence[int]) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """CRIU keeps addresses as 32-bit words in memory order, one or four of them. Raises
+    IntegrityError."""
+    count = 1 if family == _AF_INET else 4
+    if len(words) < count:
+        raise IntegrityError(f"files.img: an address of {len(words)} words")
+    packed = struct.pack(f"<{count}I", *words[:count])
+    return ipaddress.IPv4Address(packed) if count == 1 else ipaddress.IPv6Address(packed)
+
+
+def _end(family: int, words: Sequence[int], port: int) -> tuple[str, int]:
+    address = _address(family, words)
+    return str(getattr(address, "ipv4_mapped", None) or address), port
 
 
 def ends(socket: Any) -> Ends:
     """Of an internet socket: its own address and port, and its peer's."""
-    source, target = (
-        str(_address(socket.family, words)) for words in (socket.src_addr, socket.dst_addr)
-    )
-    return (source, socket.src_port), (target, socket.dst_port)
+    here = _end(socket.family, socket.src_addr, socket.src_port)
+    return here, _end(socket.family, socket.dst_addr, socket.dst_port)
 
 
 def both_inside(images: Path) -> Callable[[Any], bool]:
     """Whether a TCP socket of these images is connected over loopback to one in them, too."""
     known = set()
-    for raw in entries(images / "files.img"):
-        entry = message("File").FromString(raw)
+    for entry in messages(images / "files.img", "File"):
         if entry.HasField("isk") and entry.isk.proto == _TCP and entry.isk.state != _LISTEN:
             known.add(ends(entry.isk))
 
@@ -111,14 +130,13 @@ def close_outside_tcp(images: Path) -> int:
         socket.state, socket.src_port, socket.dst_port = _CLOSE, 0, 0
         return True
 
-    return edit(images / "files.img", message("File"), close)
+    return edit(images / "files.img", "File", close)
 
 
 def listening(images: Path) -> tuple[str, ...]:
     """Addresses that will be bound for whoever wants to talk: `tcp/127.0.0.1:8888`, sorted."""
     found = set()
-    for raw in entries(images / "files.img"):
-        entry = message("File").FromString(raw)
+    for entry in messages(images / "files.img", "File"):
         if not entry.HasField("isk") or not entry.isk.src_port:
             continue
         socket = entry.isk
@@ -126,9 +144,7 @@ def listening(images: Path) -> tuple[str, ...]:
         waits = not socket.dst_port if socket.proto == _UDP else socket.state == _LISTEN
         if socket.proto in (_TCP, _UDP) and waits:
             kind = "udp" if socket.proto == _UDP else "tcp"
-            address = ipaddress.ip_address(
-                struct.pack(f"<{len(socket.src_addr)}I", *socket.src_addr)
-            )
+            address = _address(socket.family, socket.src_addr)
             host = f"[{address}]" if address.version == 6 else str(address)
             found.add(f"{kind}/{host}:{socket.src_port}")
     return tuple(sorted(found))
@@ -144,7 +160,7 @@ def take_as_they_are(images: Path, names: Collection[bytes]) -> int:
         entry.reg.ClearField("mode")
         return True
 
-    return edit(images / "files.img", message("File"), forget)
+    return edit(images / "files.img", "File", forget)
 
 
 def drop_seccomp(images: Path) -> int:
@@ -162,7 +178,7 @@ def drop_seccomp(images: Path) -> int:
             changed = True
         return changed
 
-    return sum(edit(path, message("Core"), drop) for path in sorted(images.glob("core-*.img")))
+    return sum(edit(path, "Core", drop) for path in sorted(images.glob("core-*.img")))
 
 
 def resume_interrupted_calls(images: Path) -> int:
@@ -188,14 +204,13 @@ def resume_interrupted_calls(images: Path) -> int:
         regs.ax, regs.ip = regs.orig_ax, regs.ip - _SYSCALL_BYTES
         return True
 
-    return sum(edit(path, message("Core"), again) for path in sorted(images.glob("core-*.img")))
+    return sum(edit(path, "Core", again) for path in sorted(images.glob("core-*.img")))
 
 
 def highest_pid(images: Path) -> int:
     """The highest PID or thread id in the image."""
     highest = 0
-    for raw in entries(images / "pstree.img"):
-        item = message("PsTree").FromString(raw)
+    for item in messages(images / "pstree.img", "PsTree"):
         # The first thread is the process itself; of a zombie CRIU writes any number there.
         highest = max(highest, item.pid, item.pgid, item.sid, *item.threads[1:])
     return highest

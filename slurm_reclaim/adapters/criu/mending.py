@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurm_reclaim.adapters.criu.images import both_inside, edit, ends, entries
-from slurm_reclaim.adapters.criu.schema import message
+from slurm_reclaim.adapters.criu.images import both_inside, edit, ends, messages, parsed
 from slurm_reclaim.adapters.proc.repair import Ends
 from slurm_reclaim.errors import DumpFailed, IntegrityError
 
@@ -40,7 +39,7 @@ def keep_deleted_sockets(images: Path, uid: int) -> int:
         entry.usk.ClearField("file_perms")
         return True
 
-    return edit(images / "files.img", message("File"), forget)
+    return edit(images / "files.img", "File", forget)
 
 
 def rearm_timers(images: Path) -> int:
@@ -56,7 +55,7 @@ def rearm_timers(images: Path) -> int:
         timer.vnsec = 1
         return True
 
-    return edit(images / "files.img", message("File"), rearm)
+    return edit(images / "files.img", "File", rearm)
 
 
 def resend(path: Path) -> bool:
@@ -74,11 +73,8 @@ def resend(path: Path) -> bool:
 def _edit_stream(path: Path, change: Callable[[Any], bool]) -> bool:
     """Its one entry; what is in the connection's queues follows that."""
     data = path.read_bytes()
-    (size,) = struct.unpack_from("<I", data, _HEAD)
-    rest = _HEAD + 4 + size
-    if rest > len(data):
-        raise IntegrityError(f"{path.name} ends inside an entry")
-    stream = message("TcpStream").FromString(data[_HEAD + 4 : rest])
+    rest = _end(path, data, _HEAD)
+    stream = parsed(path, data[_HEAD + 4 : rest], "TcpStream")
     changed = change(stream)
     if changed:
         raw = stream.SerializeToString()
@@ -107,7 +103,7 @@ def open_again(images: Path) -> list[Ends]:
         socket.ClearField("shutdown")
         return True
 
-    edit(images / "files.img", message("File"), reopen)
+    edit(images / "files.img", "File", reopen)
     return found
 
 
@@ -128,8 +124,7 @@ def _fin_not_received(stream: Any) -> bool:
 def see_closing(images: Path) -> None:
     """Raises DumpFailed where a connection inside of the session is between two states."""
     inside = both_inside(images)
-    for raw in entries(images / "files.img"):
-        entry = message("File").FromString(raw)
+    for entry in messages(images / "files.img", "File"):
         if entry.HasField("isk") and entry.isk.state in _PASSING and inside(entry.isk):
             raise DumpFailed(f"the connection from port {entry.isk.src_port} is just being closed")
 
@@ -147,9 +142,7 @@ def see_in_flight(images: Path) -> None:
             sent |= set(scm.rights)
             holding.add(packet.id_for)
     opened = {
-        message("FdInfo").FromString(raw).id
-        for table in images.glob("fdinfo-*.img")
-        for raw in entries(table)
+        each.id for table in images.glob("fdinfo-*.img") for each in messages(table, "FdInfo")
     }
     if sent & holding - opened:
         raise DumpFailed(
@@ -162,10 +155,15 @@ def _packets(path: Path) -> Iterator[Any]:
     data = path.read_bytes()
     at = _HEAD
     while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at)
-        at += 4
-        if at + size > len(data):
-            raise IntegrityError(f"{path.name} ends inside an entry")
-        packet = message("Packet").FromString(data[at : at + size])
+        end = _end(path, data, at)
+        packet = parsed(path, data[at + 4 : end], "Packet")
         yield packet
-        at += size + packet.length
+        at = end + packet.length
+
+
+def _end(path: Path, data: bytes, at: int) -> int:
+    """Where the entry ends that begins at `at`. Raises IntegrityError."""
+    end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+    if end > len(data):
+        raise IntegrityError(f"{path.name} ends inside an entry")
+    return end

@@ -17,7 +17,6 @@ from pathlib import Path
 import sh
 
 from slurm_reclaim.adapters.criu import images
-from slurm_reclaim.adapters.criu.schema import plain
 from slurm_reclaim.errors import IntegrityError
 
 AGAIN = 60.0  # seconds until a CRIU that could not tell is asked again
@@ -62,8 +61,7 @@ def xsave_size(criu: str) -> int:
         facts = os.stat(shutil.which(criu) or criu)
         return _xsave_size(criu, facts.st_dev, facts.st_ino, facts.st_mtime_ns)
     except (
-        sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException, OSError, IntegrityError,
-        ValueError,  # no image as CRIU writes it
+        sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException, OSError, IntegrityError
     ):  # fmt: skip
         # Of a full disk, say: until the agent's end the node would be one that nothing fits on.
         _failed[criu] = time.monotonic()
@@ -75,9 +73,7 @@ def _xsave_size(criu: str, *_identity: int) -> int:
     with tempfile.TemporaryDirectory(prefix="slurm-reclaim-") as folder:
         words = ("cpuinfo", "dump", "--no-default-config", "-D", folder)
         sh.Command(criu)(*words, _env={"PATH": "/usr/sbin:/usr/bin"}, _timeout=30)
-        # Every agent asks this when it starts: without protobuf, which costs it 4 MiB.
-        for raw in images.entries(Path(folder) / "cpuinfo.img"):
-            each = plain(raw, "CpuInfo", "x86_entry")
-            size = plain(each, "CpuX86", "xsave_size_max") if isinstance(each, bytes) else 0
-            return size if isinstance(size, int) else 0
+        for info in images.messages(Path(folder) / "cpuinfo.img", "CpuInfo"):
+            for processor in info.x86_entry:
+                return int(processor.xsave_size_max)
     return 0

@@ -1,19 +1,19 @@
-"""The few CRIU image messages we read or change, as protobuf classes.
+"""The few CRIU image messages we read or change.
 
-Only the fields we touch are declared; protobuf keeps the others as unknown fields and writes them
-back unchanged, so that an image of another CRIU version survives an edit. Field numbers are those
-of CRIU's images/*.proto (fdinfo, regfile, remap-file-path, mm, vma, sk-inet, core, creds, pstree,
-cpuinfo, timerfd, sk-unix, sk-packet, tcp-stream). A name need be no UTF-8, so that it is bytes
-here; on disk that is the same.
+Only the fields we touch are declared; the others are written back unchanged, so that an image of
+another CRIU version survives an edit. Field numbers are those of CRIU's images/*.proto (fdinfo,
+regfile, remap-file-path, mm, vma, sk-inet, core, creds, pstree, cpuinfo, timerfd, sk-unix,
+sk-packet, tcp-stream). A name need be no UTF-8, so that it is bytes here; on disk that is the same.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-# message: {field: (number, kind, repeated)}
-_MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
+from slurm_reclaim.adapters.criu.protobuf import declare
+
+# message: {field: (number, kind, repeated)}; those that are part of others before these
+MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
     "RegFile": {
         "id": (1, "uint32", False),
         "flags": (2, "uint32", False),
@@ -49,14 +49,6 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "dst_addr": (12, "uint32", True),
         "shutdown": (19, "uint32", False),
     },
-    "File": {
-        "type": (1, "uint32", False),
-        "id": (2, "uint32", False),
-        "reg": (3, "RegFile", False),
-        "isk": (4, "InetSocket", False),
-        "tfd": (12, "TimerFd", False),
-        "usk": (16, "UnixSocket", False),
-    },
     "FdInfo": {
         "id": (1, "uint32", False),
     },
@@ -75,6 +67,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
     "UnixSocket": {
         "id": (1, "uint32", False),
         "file_perms": (13, "FilePerms", False),
+    },
+    "File": {
+        "type": (1, "uint32", False),
+        "id": (2, "uint32", False),
+        "reg": (3, "RegFile", False),
+        "isk": (4, "InetSocket", False),
+        "tfd": (12, "TimerFd", False),
+        "usk": (16, "UnixSocket", False),
     },
     "TcpStream": {
         "inq_seq": (2, "uint32", False),
@@ -106,13 +106,12 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cap_bnd": (12, "uint32", True),
         "secbits": (13, "uint32", False),
         "groups": (14, "uint32", True),
-        "lsm_profile": (15, "string", False),
+        "lsm_profile": (15, "bytes", False),
         "no_new_privs": (18, "uint32", False),
         "cap_amb": (19, "uint32", True),
     },
     "TaskCore": {
         "task_state": (1, "uint32", False),
-        "comm": (6, "string", False),
         "loginuid": (13, "uint32", False),
         "old_seccomp_mode": (11, "uint32", False),
         "old_seccomp_filter": (12, "uint32", False),
@@ -145,7 +144,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "cgroup_ns_id": (11, "uint32", False),
     },
     "Memory": {
-        "vmas": (14, "Vma", True),
+        "vmas": (14, "bytes", True),  # each a Vma, of thousands
         "dumpable": (15, "int32", False),
     },
     "Core": {
@@ -165,68 +164,9 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
 }
 
 
-@cache
+_CLASSES = declare(MESSAGES)
+
+
 def message(name: str) -> Any:
     """The class of that name: File, Core, PsTree."""
-    return _classes()[name]
-
-
-def plain(raw: bytes, name: str, field: str) -> bytes | int | None:
-    """The last value of one field of the message `name`, as it stands in `raw`, without protobuf:
-    a number, or the bytes of a message or a name; None where it has none. Raises ValueError."""
-    wanted, at, found = _MESSAGES[name][field][0], 0, None
-    while at < len(raw):
-        key, at = _varint(raw, at)
-        value: bytes | int
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(raw, at)
-        elif kind in (1, 2, 5):
-            size, at = _varint(raw, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-            value, at = raw[at : at + size], at + size
-        else:
-            raise ValueError(f"a field of an unknown kind, {kind}")
-        if at > len(raw):
-            raise ValueError("the message ends inside a field")
-        if key >> 3 == wanted:
-            found = value
-    return found
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(raw):
-        value |= (raw[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if raw[at - 1] < 0x80:
-            return value, at
-    raise ValueError("the message ends inside a number")
-
-
-@cache
-def _classes() -> dict[str, Any]:
-    # Late: an agent that watches and saves nothing does not carry protobuf.
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="slurm_reclaim/criu.proto", package="slurm_reclaim.criu", syntax="proto2"
-    )
-    for name, fields in _MESSAGES.items():
-        declared = file.message_type.add(name=name)
-        for field, (number, kind, repeated) in fields.items():
-            entry = declared.field.add(name=field, number=number)
-            entry.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
-            if kind.islower():
-                entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
-            else:
-                entry.type = kinds.TYPE_MESSAGE
-                entry.type_name = f".slurm_reclaim.criu.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(f"slurm_reclaim.criu.{name}")
-        )
-        for name in _MESSAGES
-    }
+    return _CLASSES[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, insert, select
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from slurm_reclaim.adapters.journal.tables import SCHEMA_VERSION, meta, metadata
 from slurm_reclaim.errors import ConfigError, StoreUnavailable
@@ -37,10 +37,17 @@ def open_engine(url: str, state: str) -> Engine:
         _check_version(engine)
     except (SQLAlchemyError, OSError) as error:
         raise StoreUnavailable(
-            f"the journal {engine.url.render_as_string()} can't be opened: {error}",
+            f"the journal {engine.url.render_as_string()} can't be opened: {in_words(error)}",
             hint="does the directory exist, and may controller.user write there?",
         ) from error
     return engine
+
+
+def in_words(error: Exception) -> str:
+    """What the database said, in one line: without the statement, whose values are somebody's, and
+    without a link to SQLAlchemy's pages."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return " ".join(str(said or error).split())
 
 
 def _durable(connection: Any, _record: object) -> None:

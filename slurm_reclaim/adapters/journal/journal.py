@@ -9,19 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Delete, Engine, Row, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_reclaim.adapters.journal import statements, tables
+from slurm_reclaim.adapters.journal.engine import in_words
 from slurm_reclaim.errors import IllegalTransition, StoreUnavailable
 from slurm_reclaim.model.catalogue import Announced, Pin
 from slurm_reclaim.model.event import Event
 from slurm_reclaim.model.evidence import Evidence
 from slurm_reclaim.model.ids import SessionId, parse_session_id
 from slurm_reclaim.model.lifecycle import Fact, State, follow
+from slurm_reclaim.model.printable import line
 from slurm_reclaim.model.session import Session
 
 _EVENT_COLUMNS = (
@@ -29,6 +31,9 @@ _EVENT_COLUMNS = (
 )  # fmt: skip
 
 _NO_EVENT = 1 << 62  # a number that none has
+_Details = dict[str, str | int | float | list[str]]
+
+T = TypeVar("T")
 
 
 class SqlJournal:
@@ -166,7 +171,7 @@ class SqlJournal:
     def pins(self) -> Sequence[Pin]:
         with self._reading() as connection:
             bodies = connection.scalars(select(tables.pins.c.body))
-            return [msgspec.json.decode(body, type=Pin) for body in bodies]
+            return [_read(body, Pin, "a pin") for body in bodies]
 
     def pin(self, pin: Pin) -> None:
         """Replaces what was said by the same side (owner or admin) of the same checkpoint."""
@@ -184,7 +189,7 @@ class SqlJournal:
         """What owners were told of the end of their sessions, by session."""
         with self._reading() as connection:
             bodies = connection.scalars(select(tables.announced.c.body))
-            found = [msgspec.json.decode(body, type=Announced) for body in bodies]
+            found = [_read(body, Announced, "what an owner was told") for body in bodies]
         return {each.session: each for each in found}
 
     def announce(self, announced: Announced) -> None:
@@ -240,7 +245,9 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise StoreUnavailable(f"the journal did not answer: {error}") from error
+        raise StoreUnavailable(f"the journal did not answer: {in_words(error)}") from error
+    except OverflowError as error:
+        raise StoreUnavailable(f"the journal has no room for such a number: {error}") from None
 
 
 def _row(session: Session) -> dict[str, Any]:
@@ -254,7 +261,19 @@ def _row(session: Session) -> dict[str, Any]:
 
 
 def _session(body: str) -> Session:
-    return msgspec.json.decode(body, type=Session)
+    return _read(body, Session, "a session")
+
+
+def _read(body: str, kind: type[T], what: str) -> T:
+    """Raises StoreUnavailable: who goes on without what is written there loses what it says."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreUnavailable(
+            f"{what} in the journal can't be read: {error}: {line(str(body))}",
+            hint="was it damaged, or written by a newer version? it goes on from a backup, or "
+            "without the row",
+        ) from None
 
 
 def _add(connection: Connection, event: Event) -> None:
@@ -265,4 +284,5 @@ def _add(connection: Connection, event: Event) -> None:
 
 def _event(row: Row[Any]) -> Event:
     fields = {name: getattr(row, name) for name in _EVENT_COLUMNS}
-    return Event(**fields, details=msgspec.json.decode(row.details), seq=row.seq)
+    details = _read(row.details, _Details, "an event")
+    return Event(**fields, details=details, seq=row.seq)

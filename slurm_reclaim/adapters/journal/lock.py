@@ -13,15 +13,18 @@ from sqlalchemy import Connection, Engine, delete, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_reclaim.adapters.file_lock import FileLock, myself
+from slurm_reclaim.adapters.journal.engine import in_words
 from slurm_reclaim.adapters.journal.tables import meta
 from slurm_reclaim.errors import ConfigError, Refused, StoreUnavailable
 
 _NAME = "slurm-reclaim"
 _TAKEN = "another reclaimd ({}) works on this journal"
 _HINT = "stop it first, or give this one a journal of its own (controller.journal)"
+# MySQL's are the server's: of several clusters each has a database of its own there.
+_MYSQL = f"SELECT GET_LOCK(CONCAT('{_NAME}.', MD5(DATABASE())), 0)"
 _TRY = {
-    "mysql": f"SELECT GET_LOCK('{_NAME}', 0)",
-    "mariadb": f"SELECT GET_LOCK('{_NAME}', 0)",
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
     "postgresql": f"SELECT pg_try_advisory_lock(hashtext('{_NAME}'))",
 }
 
@@ -61,7 +64,9 @@ class ServerLock:
             self._connection.execute(insert(meta).values(name="holder", value=myself()))
             self._connection.commit()
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"the journal's lock can't be asked for: {error}") from error
+            raise StoreUnavailable(
+                f"the journal's lock can't be asked for: {in_words(error)}"
+            ) from error
 
     def held(self) -> bool:
         try:

@@ -23,6 +23,9 @@ WAYS: dict[Channel, Way] = {
 }
 # Each channel keeps its time by itself; this is for what it did not think of.
 SPARE = 5.0  # seconds
+# Thousands of sessions may become idle in the same minute. A mail server refuses many connections
+# of one host, and each hook is a process.
+AT_ONCE = 16  # notices
 
 
 class Notices:
@@ -31,8 +34,13 @@ class Notices:
     def __init__(self, config: Callable[[], Config]) -> None:
         self._config = config
         self._said: set[str] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def deliver(self, notice: Notice) -> Sequence[Delivery]:
+        async with self._room:
+            return await self._deliver(notice)
+
+    async def _deliver(self, notice: Notice) -> Sequence[Delivery]:
         config = self._config()
         text = self._filled(config, notice)
         chosen = [channel for channel in WAYS if channel.value in config.notice.channels]

@@ -48,21 +48,21 @@ class Connections:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._at = -OLD
-        self._by_uid: dict[int, list[Tcp]] = {}
+        self._messages: dict[int, list[bytes]] = {}  # by uid
+        self._parsed: dict[int, list[Tcp]] = {}  # of those that were asked for
 
     def of_user(self, uid: int, within: float) -> tuple[float, list[Tcp]]:
-        """Sockets made by processes of this user, at most `within` seconds old, and when that was
-        (monotonic). Raises Unavailable."""
+        """Connections made by processes of this user, at most `within` seconds old, and when that
+        was (monotonic). Raises Unavailable."""
         if not self._lock.acquire(timeout=_PATIENCE):
             raise Unavailable("the kernel does not tell of its sockets")
         try:
             if time.monotonic() - self._at > within:
-                by_uid: dict[int, list[Tcp]] = {}
-                for each in sockdiag.tcp():
-                    if each.inode:
-                        by_uid.setdefault(each.uid, []).append(each)
-                self._by_uid, self._at = by_uid, time.monotonic()
-            return self._at, self._by_uid.get(uid, [])
+                self._messages, self._parsed = sockdiag.connections(), {}
+                self._at = time.monotonic()
+            if uid not in self._parsed:
+                self._parsed[uid] = [*map(sockdiag.parsed, self._messages.get(uid, ()))]
+            return self._at, self._parsed[uid]
         finally:
             self._lock.release()
 
@@ -81,7 +81,7 @@ class Connections:
 
     def _carried(self, holdings: Holdings, every: list[Tcp], pids: Iterable[int]) -> int:
         _attribute(holdings, every, pids)
-        mine = [s for s in every if s.inode in holdings.own and s.state != sockdiag.LISTEN]
+        mine = [each for each in every if each.inode in holdings.own]
         total, counted = 0, {}
         for each in to_elsewhere(mine):
             if each.received < 0:

@@ -17,6 +17,9 @@ from slurm_reclaim.adapters.proc.tree import namespace
 from slurm_reclaim.errors import Unavailable
 from slurm_reclaim.model.sample import GpuHeld, Reading, Signal
 
+_CPU, _IO, _NETWORK, _TERMINAL = (
+    signal.value for signal in (Signal.CPU, Signal.IO, Signal.NETWORK, Signal.TERMINAL)
+)
 # Bytes per second and process of the session that VS Code's extension host reads and writes while a
 # page is open: it looks through /proc for new ports. 6.4 KB/s were seen.
 _SCAN = 16 << 10
@@ -73,7 +76,7 @@ class CpuMeter(_Meter):
         try:
             members = self._census.members()
         except Unavailable as error:
-            return {Signal.CPU.value: Reading(None, what=error.message)}
+            return {_CPU: Reading(None, what=error.message)}
         ides = " and ".join(self._census.ides)
         what = f"{ides} connected is not use" if ides else ""
         if self._census.clock.counts:
@@ -82,9 +85,9 @@ class CpuMeter(_Meter):
             value = self._rates.total(members, self._census.listed, time.monotonic())
         if value is None:
             what = "the CPU time can't be read"
-        elif value > 2 * (os.cpu_count() or 1):
+        elif value > 2 and value > 2 * (os.cpu_count() or 1):  # which is asked of files
             value, what = None, f"absurd: {value:.0f} cores"
-        return {Signal.CPU.value: Reading(value, what=what)}
+        return {_CPU: Reading(value, what=what)}
 
 
 class IoMeter(_Meter):
@@ -104,14 +107,14 @@ class IoMeter(_Meter):
         try:
             members = self._census.members()
         except Unavailable as error:
-            return {Signal.IO.value: Reading(None, what=error.message)}
+            return {_IO: Reading(None, what=error.message)}
         if self._rests():
-            return {Signal.IO.value: Reading(0.0)}
+            return {_IO: Reading(0.0)}
         value = self._rates.total(members, self._census.listed, time.monotonic())
         block = self._grown.rate(cgroup.block_bytes(self._census.directories), seconds)
         if value is None:
-            return {Signal.IO.value: Reading(None, what="/proc/PID/io can't be read")}
-        return {Signal.IO.value: Reading(max(value, block or 0.0))}
+            return {_IO: Reading(None, what="/proc/PID/io can't be read")}
+        return {_IO: Reading(max(value, block or 0.0))}
 
 
 class NetworkMeter(_Meter):
@@ -129,14 +132,14 @@ class NetworkMeter(_Meter):
     def read(self, seconds: float) -> Mapping[str, Reading]:
         if not self._same_network:
             what = "the session has a network of its own"
-            return {Signal.NETWORK.value: Reading(None, what=what)}
+            return {_NETWORK: Reading(None, what=what)}
         if self._rests():
-            return {Signal.NETWORK.value: Reading(0.0)}
+            return {_NETWORK: Reading(0.0)}
         try:
             value = self._connections.rate(self._holdings, self._census.members())
         except Unavailable as error:
-            return {Signal.NETWORK.value: Reading(None, what=error.message)}
-        return {Signal.NETWORK.value: Reading(value)}
+            return {_NETWORK: Reading(None, what=error.message)}
+        return {_NETWORK: Reading(value)}
 
 
 class TerminalMeter(_Meter):
@@ -153,18 +156,18 @@ class TerminalMeter(_Meter):
         try:
             found = self._known if self._rests() else self._found()
         except Unavailable as error:
-            return {Signal.TERMINAL.value: Reading(None, what=error.message)}
+            return {_TERMINAL: Reading(None, what=error.message)}
         except OSError as error:
             what = f"the session's terminals can't be seen: {error.strerror}"
-            return {Signal.TERMINAL.value: Reading(None, what=what)}
+            return {_TERMINAL: Reading(None, what=what)}
         used = [name for name, at in found.items() if at != self._known.get(name)]
         self._known = found
         if not found:
-            return {Signal.TERMINAL.value: Reading(0.0, what="no terminal")}
+            return {_TERMINAL: Reading(0.0, what="no terminal")}
         # a time that is still to come tells of a clock that was put back
         last = min(max(found.values()), self._clock())
         what = f"input on {', '.join(sorted(used)[:5])}" if used else "no input"
-        return {Signal.TERMINAL.value: Reading(float(len(used)), last, what)}
+        return {_TERMINAL: Reading(float(len(used)), last, what)}
 
     def _found(self) -> dict[str, float]:
         """Raises Unavailable, OSError."""

@@ -1,14 +1,15 @@
 """Rates of counters that each process has for itself: read in rotation, so that a pass is cheap.
 
 The counters only grow, so that what is read late is not lost. A process that ends hands its own
-on to the parent that waits for it; what was counted already is not counted again.
+on to the parent that waits for it; what was counted already is not counted again. Who has not run
+has counted nothing, and to ask for the CPU time of a process costs a quarter of reading its file.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections import deque
+import time
 from collections.abc import Callable, Mapping
 from math import ceil
 
@@ -16,9 +17,12 @@ from slurm_reclaim.adapters.proc import census
 from slurm_reclaim.adapters.proc.census import Member
 from slurm_reclaim.adapters.proc.tree import PROC
 
-LAP = 60.0  # seconds in which every process is read once
+LAP = 60.0  # seconds in which every process that runs is read once
 _LEAST, _MOST = 8, 1000  # processes read in one pass
 _TICKS = os.sysconf("SC_CLK_TCK")
+# The clock of a process: the complement of its number, shifted by 3, and this (Linux's
+# CPUCLOCK_SCHED; clock_getcpuclockid(3) makes the same).
+_CPU_TIME = 2
 
 
 def cpu_seconds(text: bytes) -> float:
@@ -44,15 +48,17 @@ class _Files:
 
 
 class _Counter:
-    """`text`: the file as it was read last."""
+    """`text`: the file as it was read last, at `read_at`; `ran` the CPU time right before that, -1
+    unknown; `at` up to when `value` is known to be right."""
 
-    __slots__ = ("at", "fd", "gone", "member", "new", "owed", "rate", "text", "value")
+    __slots__ = ("at", "clock", "fd", "member", "new", "owed", "ran", "rate", "read_at", "text",
+                 "value")  # fmt: skip
 
     def __init__(self, member: Member, new: bool) -> None:
         self.member, self.new = member, new
-        self.value = self.at = self.rate = self.owed = 0.0
+        self.value = self.at = self.rate = self.owed = self.read_at = 0.0
         self.text = b""
-        self.gone = False
+        self.clock, self.ran = ~member.pid << 3 | _CPU_TIME, -1
         self.fd = -1
 
     def __del__(self) -> None:
@@ -99,7 +105,7 @@ class Rates:
         self._stirred = set[int]() if stirred is None else stirred
         self._scanning: list[_Counter] = []
         self._counters: dict[int, _Counter] = {}
-        self._turn: deque[_Counter] = deque()
+        self._members: Mapping[int, Member] = {}
         self._begun = False
         self._twice = False
         self._at = 0.0
@@ -113,7 +119,8 @@ class Rates:
         if now - listed > census.FRESH and self._twice:
             return self._last
         seconds, self._at = now - self._at, now
-        if members.keys() != self._counters.keys():
+        if members is not self._members:
+            self._members = members
             self._follow(members)
         self._last = self._read_some(now, seconds)
         self._twice, self._begun = self._begun, True
@@ -121,51 +128,58 @@ class Rates:
 
     def _read_some(self, now: float, seconds: float) -> float | None:
         wanted = ceil(len(self._counters) * seconds / LAP) if self._begun else _MOST
-        burst, good = 0.0, 0
-        for _ in range(min(max(wanted, _LEAST), _MOST, len(self._counters))):
-            counter = self._next()
-            if counter is None:
-                break
+        moved = self._moved(now)
+        known, burst = len(moved) < len(self._counters), 0.0
+        most = min(max(wanted, _LEAST), _MOST)
+        if len(moved) > most:
+            moved = sorted(moved, key=lambda each: each[0].read_at)[:most]
+        for counter, ran in moved:
+            counter.ran, counter.read_at = ran, now
             try:
-                text = counter.read(self._name)
-                if text and text == counter.text:
-                    counter.at, counter.owed, counter.rate = now, 0.0, 0.0
-                else:
-                    burst += self._count(counter, text, now)
-                good += 1
+                burst += self._count(counter, counter.read(self._name), now)
+                known = True
             except (OSError, ValueError, IndexError):
-                counter.rate = 0.0
+                counter.rate, counter.ran = 0.0, -1
                 self._stirred.add(counter.member.pid)
-            self._turn.append(counter)
-        if not good:
+        if not known:
             return None
         steady = sum([counter.rate for counter in self._counters.values()])
         for counter in self._scanning:
             steady -= min(counter.rate, self._spared * len(self._counters))
         return steady + (burst / seconds if seconds > 0 else 0.0)
 
+    def _moved(self, now: float) -> list[tuple[_Counter, int]]:
+        """Those that have run since their file was read, or may have, with their CPU time: of all
+        threads, in ns, -1 where it is not known. That of one that runs at this very moment may be
+        a tick old: it is found to have run the next time."""
+        moved = []
+        for counter in self._counters.values():
+            try:
+                ran = time.clock_gettime_ns(counter.clock)
+            except OSError:
+                ran = -1
+            if ran != counter.ran or ran < 0 or counter.owed:
+                moved.append((counter, ran))
+            else:
+                counter.at, counter.rate = now, 0.0
+        return moved
+
     def _follow(self, members: Mapping[int, Member]) -> None:
         for pid in self._counters.keys() - members.keys():
             counter = self._counters.pop(pid)
-            counter.gone = True
             parent = self._counters.get(counter.member.parent)
             if parent is not None:
                 parent.owed += counter.value
         for pid in members.keys() - self._counters.keys():
-            counter = self._counters[pid] = _Counter(members[pid], self._begun)
-            self._turn.appendleft(counter)
+            self._counters[pid] = _Counter(members[pid], self._begun)
         self._scanning = [c for c in self._counters.values() if c.member.scans]
 
-    def _next(self) -> _Counter | None:
-        while self._turn:
-            counter = self._turn.popleft()
-            if not counter.gone:
-                return counter
-        return None
-
     def _count(self, counter: _Counter, text: bytes, now: float) -> float:
-        """Bring one up to date of which the file says something new; what a process did that was
-        not there before, all at once."""
+        """Bring one up to date; what a process did that was not there before, all at once. Where
+        the file says the same as before it is not taken apart."""
+        if text and text == counter.text:
+            counter.at, counter.owed, counter.rate = now, 0.0, 0.0
+            return 0.0
         counter.text = text
         self._stirred.add(counter.member.pid)
         value = self._parse(text)

@@ -22,13 +22,14 @@ _ERROR, _DONE = 2, 3  # NLMSG_ERROR, NLMSG_DONE
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _INFO = 2  # INET_DIAG_INFO
 LISTEN = 10
-# All states but SYN_SENT, SYN_RECV, TIME_WAIT and CLOSED, in which nothing was carried or nobody
-# holds the socket any more.
-_STATES = (1 << 1) | (1 << 4) | (1 << 5) | (1 << 8) | (1 << 9) | (1 << LISTEN) | (1 << 11)
+# All states but LISTEN, SYN_SENT, SYN_RECV, TIME_WAIT and CLOSED, in which nothing was carried or
+# nobody holds the socket any more.
+_CARRYING = (1 << 1) | (1 << 4) | (1 << 5) | (1 << 8) | (1 << 9) | (1 << 11)
 
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _REQUEST = struct.Struct("=BBBB48xII")  # inet_diag_req: family, -, -, extensions, id, states, -
 _MESSAGE = struct.Struct("=BBBB2s2s16s16sI8sIIIII")  # inet_diag_msg
+_OWNER, _OWNER_AT = struct.Struct("=II"), 64  # its last two: uid, inode
 _ATTRIBUTE = struct.Struct("=HH")
 _COUNTERS = struct.Struct("=QQ")  # tcp_info: bytes_acked, bytes_received
 _COUNTERS_AT = 120
@@ -68,15 +69,26 @@ def _shown(end: tuple[bytes, bytes]) -> str:
 
 def tcp() -> Iterator[Tcp]:
     """Every TCP socket that carries or may carry something. Raises Unavailable."""
-    return _sockets(_STATES, PATIENCE)
+    return map(parsed, _messages(_CARRYING | 1 << LISTEN, PATIENCE))
+
+
+def connections() -> dict[int, list[bytes]]:
+    """Every TCP connection that somebody holds, by the uid of who made it and to be `parsed`: of a
+    node's thousands only those of a few users are wanted. Raises Unavailable."""
+    by_uid: dict[int, list[bytes]] = {}
+    for message in _messages(_CARRYING, PATIENCE):
+        uid, inode = _OWNER.unpack_from(message, _OWNER_AT)
+        if inode:
+            by_uid.setdefault(uid, []).append(message)
+    return by_uid
 
 
 def listening(patience: float) -> Iterator[Tcp]:
     """Every TCP socket that listens, within `patience` seconds. Raises Unavailable."""
-    return _sockets(1 << LISTEN, patience)
+    return map(parsed, _messages(1 << LISTEN, patience))
 
 
-def _sockets(states: int, patience: float) -> Iterator[Tcp]:
+def _messages(states: int, patience: float) -> Iterator[bytes]:
     deadline = time.monotonic() + patience
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
@@ -86,7 +98,7 @@ def _sockets(states: int, patience: float) -> Iterator[Tcp]:
         raise Unavailable(f"the kernel does not tell of its sockets: {error}") from None
 
 
-def _dump(link: socket.socket, states: int, deadline: float) -> Iterator[Tcp]:
+def _dump(link: socket.socket, states: int, deadline: float) -> Iterator[bytes]:
     request = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INFO - 1), states, 0)
     link.send(_HEADER.pack(_HEADER.size + len(request), _GET, _DUMP, 1, 0) + request)
     seen = 0
@@ -102,20 +114,21 @@ def _dump(link: socket.socket, states: int, deadline: float) -> Iterator[Tcp]:
             if kind == _ERROR:
                 (number,) = struct.unpack_from("=i", data, at + _HEADER.size)
                 raise OSError(-number, os.strerror(-number))
-            if size < _HEADER.size:
+            if size < _HEADER.size + _MESSAGE.size:
                 raise struct.error("a message without length")
             seen += 1
-            yield _parsed(data, at + _HEADER.size, at + size)
+            yield data[at + _HEADER.size : at + size]
             at += (size + 3) & ~3
 
 
-def _parsed(data: bytes, at: int, end: int) -> Tcp:
+def parsed(data: bytes) -> Tcp:
+    """One message of the kernel's, without its header."""
     (family, state, _, _, sport, dport, src, dst, _, _, _, unread, _, uid, inode) = (
-        _MESSAGE.unpack_from(data, at)
+        _MESSAGE.unpack_from(data)
     )
-    at += _MESSAGE.size
+    at = _MESSAGE.size
     sent = received = -1
-    while at + 4 <= end:
+    while at + 4 <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if kind == _INFO and length >= 4 + _COUNTERS_AT + _COUNTERS.size:
             sent, received = _COUNTERS.unpack_from(data, at + 4 + _COUNTERS_AT)

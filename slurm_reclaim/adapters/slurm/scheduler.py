@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from slurm_reclaim.adapters.slurm import scontrol
+from slurm_reclaim.adapters.slurm import rights, scontrol
 from slurm_reclaim.adapters.slurm.rows import Cutter
 from slurm_reclaim.adapters.slurm.runner import Runner
 from slurm_reclaim.adapters.slurm.squeue import list_jobs, show_job
@@ -42,24 +42,28 @@ class SlurmCommands:
         return await list_jobs(self._runner, self._names)
 
     async def detail(self, job_id: int) -> JobDetail | None:
-        return await show_job(self._runner, self._names, job_id)
+        found = await show_job(self._runner, self._names, job_id)
+        if found is None and (why := await rights.hidden(self._runner)):
+            # A job that is hidden is "invalid", too: no session ends for that.
+            raise SchedulerUnavailable(f"Slurm shows no job {job_id}, but {why}", hint=rights.HINT)
+        return found
 
     async def nodes(self) -> Sequence[Node]:
         cutter = Cutter(_NODE_FIELDS)
         answer = await self._runner.run("sinfo", "-a", "-h", "-N", "-O", cutter.format)
         return await asyncio.to_thread(_nodes, list(cutter.rows(answer.out)))
 
-    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None:
-        await scontrol.update(self._runner, job_id, Comment=comment, AdminComment=admin_comment)
+    async def annotate(self, job: str, *, comment: str, admin_comment: str) -> None:
+        await scontrol.update(self._runner, job, Comment=comment, AdminComment=admin_comment)
 
-    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
-        await scontrol.requeue_held(self._runner, job_id, special_exit=special_exit)
+    async def requeue_held(self, job: str, *, special_exit: bool) -> None:
+        await scontrol.requeue_held(self._runner, job, special_exit=special_exit)
 
-    async def requeue(self, job_id: int) -> None:
-        await scontrol.requeue(self._runner, job_id)
+    async def requeue(self, job: str) -> None:
+        await scontrol.requeue(self._runner, job)
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
+        self, job: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         changes = {"ExcNodeList": excluded_nodes}
         if comment:
@@ -69,16 +73,16 @@ class SlurmCommands:
         if start_in >= 0:
             # Else the job waits out Slurm's two minutes after a requeue.
             changes["StartTime"] = f"now+{start_in}"
-        await scontrol.update(self._runner, job_id, **changes)
+        await scontrol.update(self._runner, job, **changes)
 
-    async def release(self, job_id: int) -> None:
-        await scontrol.release(self._runner, job_id)
+    async def release(self, job: str) -> None:
+        await scontrol.release(self._runner, job)
 
-    async def hold(self, job_id: int) -> None:
-        await scontrol.hold(self._runner, job_id)
+    async def hold(self, job: str) -> None:
+        await scontrol.hold(self._runner, job)
 
-    async def cancel(self, job_id: int) -> None:
-        await scontrol.cancel(self._runner, job_id)
+    async def cancel(self, job: str) -> None:
+        await scontrol.cancel(self._runner, job)
 
     async def operator(self, user: str) -> bool:
         if user == "root":

@@ -1,4 +1,8 @@
-"""Changes to one job: what Slurm refuses is told apart from what it did not answer."""
+"""Changes to one job: what Slurm refuses is told apart from what it did not answer.
+
+`job` is `123`, or `123_4` for a task of an array. Never the number of a task: the last one that an
+array starts has the number of the array, and by that number Slurm changes all of them.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +38,31 @@ _SILENCE = (
 )
 
 
-async def update(runner: Runner, job_id: int, **changes: str) -> None:
+async def update(runner: Runner, job: str, **changes: str) -> None:
     """`scontrol update`. Raises RequeueFailed with Slurm's words, SchedulerUnavailable."""
     words = [f"{name}={value}" for name, value in changes.items()]
-    await _tell(runner, "update", f"JobId={job_id}", *words)
+    await _tell(runner, "update", f"JobId={job}", *words)
 
 
-async def requeue_held(runner: Runner, job_id: int, *, special_exit: bool) -> None:
+async def requeue_held(runner: Runner, job: str, *, special_exit: bool) -> None:
     options = ["State=SpecialExit"] if special_exit else []
-    await _tell(runner, "requeuehold", *options, str(job_id))
+    await _tell(runner, "requeuehold", *options, job)
 
 
-async def requeue(runner: Runner, job_id: int) -> None:
-    await _tell(runner, "requeue", str(job_id))
+async def requeue(runner: Runner, job: str) -> None:
+    await _tell(runner, "requeue", job)
 
 
-async def release(runner: Runner, job_id: int) -> None:
-    await _tell(runner, "release", str(job_id))
+async def release(runner: Runner, job: str) -> None:
+    await _tell(runner, "release", job)
 
 
-async def hold(runner: Runner, job_id: int) -> None:
-    await _tell(runner, "hold", str(job_id))
+async def hold(runner: Runner, job: str) -> None:
+    await _tell(runner, "hold", job)
 
 
-async def cancel(runner: Runner, job_id: int) -> None:
-    await _tell(runner, str(job_id), program="scancel")
+async def cancel(runner: Runner, job: str) -> None:
+    await _tell(runner, job, program="scancel")
 
 
 def minutes(seconds: float) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import zstandard
-from xxhash import xxh3_128_digest
 
 from slurm_reclaim.adapters.store.frames import BLOCK, FRAME_BLOCKS, Blocks
 from slurm_reclaim.adapters.store.packs import HASH, PackReader, PackWriter
@@ -136,7 +135,11 @@ class BlockWriter:
         self._known = _Known(packs)
         self._new = len(packs)
         self._seed = seed
-        self._zero = xxh3_128_digest(bytes(BLOCK), seed)
+        # Late: an agent reads indexes, and has others write blocks.
+        from xxhash import xxh3_128_digest
+
+        self._hash = xxh3_128_digest
+        self._zero = self._hash(bytes(BLOCK), seed)
         # Small images lie together, so that they can be read without the memory around them.
         self._open = {True: _Open(), False: _Open()}
         self._streams: list[Stream] = []
@@ -151,8 +154,8 @@ class BlockWriter:
         stream.size += len(data)
         if odd := len(data) % BLOCK:
             data = memoryview(bytes(data) + bytes(BLOCK - odd))
-        seed = self._seed
-        hashes = [xxh3_128_digest(data[at : at + BLOCK], seed) for at in range(0, len(data), BLOCK)]
+        hash_of, seed = self._hash, self._seed
+        hashes = [hash_of(data[at : at + BLOCK], seed) for at in range(0, len(data), BLOCK)]
         if not self._write_at_once(stream, data, hashes):
             for number, hash in enumerate(hashes):
                 if hash == self._zero:

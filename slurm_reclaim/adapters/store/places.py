@@ -1,22 +1,28 @@
-"""The store that the configuration means, and all of it as one that grows old."""
+"""The store that the configuration means, and all of it as one that grows old.
+
+What talks to an object store is imported where there is one: each node's agent would carry it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from slurm_reclaim.adapters.store.bucket import Bucket
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.directory import DirectoryStore
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.options import read_options
-from slurm_reclaim.adapters.store.remote import AnyStore, RemoteStore
-from slurm_reclaim.adapters.store.remote_collection import RemoteCollection
 from slurm_reclaim.adapters.store.seal import Seal
 from slurm_reclaim.adapters.store.stock import Stock
 from slurm_reclaim.config.schema import Store
 from slurm_reclaim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slurm_reclaim.adapters.store.remote import RemoteStore
+
+AnyStore: TypeAlias = "DirectoryStore | RemoteStore"
 
 _PATIENCE = 30.0  # seconds
 
@@ -34,6 +40,9 @@ def store_of(settings: Store, cluster: str, work: Path, keys: KeyFile) -> AnySto
         options = read_options(settings.remote_options)
     except ValueError as error:
         raise ConfigError([f"store.remote_options: {error}"]) from None
+    from slurm_reclaim.adapters.store.bucket import Bucket
+    from slurm_reclaim.adapters.store.remote import RemoteStore
+
     bucket = Bucket(settings.remote, options)
     bucket.connect()
     return RemoteStore(
@@ -46,11 +55,23 @@ def store_of(settings: Store, cluster: str, work: Path, keys: KeyFile) -> AnySto
     )
 
 
+def remote_of(store: AnyStore) -> RemoteStore | None:
+    """None where there is no object store."""
+    return None if isinstance(store, DirectoryStore) else store
+
+
+def directory_of(store: AnyStore) -> DirectoryStore:
+    """The directory that this node works in."""
+    return store if isinstance(store, DirectoryStore) else store.local
+
+
 def stock_of(store: AnyStore, who: str) -> Stock:
     """All that any node may have put there. `who` asks on this node, unlike any other process."""
-    if isinstance(store, RemoteStore):
-        return RemoteCollection(store, who)
-    return Collection(store, f"{who}-{os.getpid()}")
+    if isinstance(store, DirectoryStore):
+        return Collection(store, f"{who}-{os.getpid()}")
+    from slurm_reclaim.adapters.store.remote_collection import RemoteCollection
+
+    return RemoteCollection(store, who)
 
 
 def stocks_of(settings: Store, cluster: str, work: Path) -> list[Stock]:
@@ -64,6 +85,6 @@ def stocks_of(settings: Store, cluster: str, work: Path) -> list[Stock]:
 
 def _clusters(store: AnyStore) -> list[str]:
     stock_of(store, "export").ready()
-    if isinstance(store, RemoteStore):
-        return list(store.bucket.folders(time.monotonic() + _PATIENCE))
-    return sorted(path.name for path in store.root.iterdir() if path.is_dir())
+    if isinstance(store, DirectoryStore):
+        return sorted(path.name for path in store.root.iterdir() if path.is_dir())
+    return list(store.bucket.folders(time.monotonic() + _PATIENCE))

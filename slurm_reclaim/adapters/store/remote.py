@@ -283,11 +283,3 @@ class RemoteStore:
         return sorted(
             f"{cluster}/{folder}" for folder in there if fetch.named(f"{cluster}/{folder}")
         )
-
-
-AnyStore = DirectoryStore | RemoteStore
-
-
-def directory_of(store: AnyStore) -> DirectoryStore:
-    """The directory that this node works in."""
-    return store.local if isinstance(store, RemoteStore) else store

@@ -7,13 +7,13 @@ import errno
 import fcntl
 import json
 import os
-import resource
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from slurm_reclaim.adapters.descriptors import allow_many
 from slurm_reclaim.adapters.in_memory import file_of
 from slurm_reclaim.errors import ReclaimError
 
@@ -91,9 +91,7 @@ def run(program: Callable[[socket.socket, socket.socket, dict[str, Any]], Progra
     first message. What goes wrong is told to the agent."""
     listening = socket.socket(fileno=int(sys.argv[1]))
     agent = socket.socket(fileno=int(sys.argv[2]))
-    # Each pack is a descriptor, and systemd's limit is made for select(2).
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many()
     try:
         orders = receive_large(agent)
         program(listening, agent, orders).run()

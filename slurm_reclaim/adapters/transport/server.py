@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from slurm_reclaim.adapters.transport.credential import (
     ANSWER_HEADER,
@@ -65,6 +66,14 @@ class Ask:
 
 
 Answering = Callable[[Ask], Awaitable[object]]
+
+
+def _is_a_request(record: logging.LogRecord) -> bool:
+    """What is no HTTP is told to whom it came from. Anybody may send it, as often as they like."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+logging.getLogger("aiohttp.server").addFilter(_is_a_request)
 
 
 class Server:
@@ -149,6 +158,8 @@ async def _read(request: web.Request, most: int) -> bytes:
             return body
     except web.HTTPRequestEntityTooLarge:
         pass
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise BadRequest(f"the request broke off: {error}") from None
     raise BadRequest(f"the request is larger than {most} bytes")
 
 

@@ -11,6 +11,7 @@ import msgspec
 from slurm_reclaim.errors import BadRequest, ConfigError, ControllerUnavailable, ReclaimError
 
 T = TypeVar("T")
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,12 @@ class ErrorBody:
 
 
 def encode(value: object) -> bytes:
-    return msgspec.json.encode(value)
+    """Raises BadRequest for what came from a command line in another encoding."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError as error:
+        said = error.object.encode("utf-8", "surrogateescape")[:_LONGEST_SHOWN]
+        raise BadRequest(f"{said!r} can't be sent: it is no UTF-8") from None
 
 
 def decode(body: bytes, kind: type[T]) -> T:

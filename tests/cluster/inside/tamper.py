@@ -177,7 +177,7 @@ def fifo(folder, other):
 def _cores(folder, change):
     def edit(place):
         path = sorted(place.glob("core-*.img"))[-1]
-        images.edit(path, schema.message("Core"), change)
+        images.edit(path, "Core", change)
 
     remake(folder, edit)
 

@@ -35,8 +35,7 @@ def test_files_are_looked_at_with_a_full_tmp(tmp_path, monkeypatch, full):
 
 
 def test_what_criu_could_not_tell_once_is_asked_again(tmp_path, monkeypatch):
-    info = message("CpuInfo")()
-    info.x86_entry.add().xsave_size_max = 2696
+    info = message("CpuInfo")(x86_entry=[message("CpuX86")(xsave_size_max=2696)])
     raw = info.SerializeToString()
     image = tmp_path / "image"
     image.write_bytes(struct.pack("<III", 0x54564319, 0, len(raw)) + raw)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from slurm_reclaim.adapters.proc import cgroup
+from slurm_reclaim.adapters.proc import cgroup, rates
 from slurm_reclaim.adapters.proc.census import Census, Processes
 from slurm_reclaim.adapters.proc.meters import CpuMeter, IoMeter
 from slurm_reclaim.errors import Unavailable
@@ -179,6 +179,58 @@ def test_io_is_read_in_rotation_and_none_is_left_out(session):
         seen |= {pid for pid, c in meter._rates._counters.items() if c.rate > 1000}
         time.sleep(0.05)
     assert len(seen) == 20
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The PIDs of whom a file was read, in order."""
+    done = []
+    read = rates._Counter.read
+    monkeypatch.setattr(
+        rates._Counter, "read", lambda self, name: done.append(self.member.pid) or read(self, name)
+    )
+    return done
+
+
+def test_who_has_not_run_is_not_read_and_who_has_is_at_once(session, reads):
+    one = session()
+    one.run("kids = [subprocess.Popen(['sleep', '99']) for _ in range(20)]")
+    time.sleep(0.5)
+    meter = Clocked(IoMeter(census_of(one)))
+    time.sleep(0.3)
+    meter.read()
+    reads.clear()
+    time.sleep(0.3)
+    assert meter.read().value == 0.0
+    assert reads == []
+    one.run("open('/dev/null', 'wb').write(bytes(10_000_000))")
+    time.sleep(0.3)
+    assert meter.read().value > 1_000_000
+    assert reads == [one.root]
+
+
+def test_a_thread_of_a_waiting_program_is_read(session):
+    one = session()
+    meter = Clocked(IoMeter(census_of(one)))
+    work = "time.sleep(0.5); open('/dev/null', 'wb').write(bytes(10_000_000))"
+    one.run(f"threading.Thread(target=exec, args=({work!r}, globals())).start()")
+    time.sleep(0.2)
+    meter.read()
+    time.sleep(0.8)
+    assert meter.read().value > 1_000_000
+
+
+def test_whose_clock_can_not_be_asked_is_read(session, reads, monkeypatch):
+    def refused(clock):
+        raise OSError(22, "Invalid argument")
+
+    one = session()
+    monkeypatch.setattr(rates.time, "clock_gettime_ns", refused)
+    meter = Clocked(IoMeter(census_of(one)))
+    for _ in range(3):
+        time.sleep(0.1)
+        assert meter.read().value is not None
+    assert reads.count(one.root) == 4
 
 
 def test_remote_ides_are_named_and_not_counted(session):

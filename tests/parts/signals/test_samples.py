@@ -390,3 +390,29 @@ def test_a_meter_that_had_nothing_to_say_and_hangs_is_unknown():
         world.take(one)
     meter.free.set()
     assert [s.readings[JUPYTER].value for s in world.of(one)] == [None, None]
+
+
+def test_threads_are_kept_and_end_with_the_samples():
+    """One that hung is not given work again."""
+    others = set(threading.enumerate())
+
+    def until(count):
+        deadline = time.monotonic() + 10
+        while len(set(threading.enumerate()) - others) != count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return set(threading.enumerate()) - others
+
+    one, hanging = session(), Hanging()
+    world = World(hanging, limit=0.3)
+    for _ in range(3):
+        world.take(one)
+        hanging.asked.clear()
+    (kept,) = until(1)
+    hanging.asked = [0.0]
+    world.take(one)
+    hanging.free.set()
+    world.take(one)
+    (other,) = until(1)
+    assert other is not kept
+    world.samples = None
+    assert not until(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import stat
 import time
 from pathlib import Path
@@ -62,6 +63,7 @@ async def test_silence(programs: Programs) -> None:
     with pytest.raises(SchedulerUnavailable):
         await programs.slurm().detail(7)
     programs.put("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    programs.put("scontrol", "echo 'PrivateData = none'")
     assert await programs.slurm().detail(7) is None
 
 
@@ -125,26 +127,26 @@ REFUSED = [
 async def test_what_is_silence(programs: Programs, said: str) -> None:
     programs.put("scontrol", f"cat >&2 <<'E'\n{said}\nE\nexit 1")
     with pytest.raises(SchedulerUnavailable):
-        await scontrol.requeue_held(programs.runner(), 14, special_exit=True)
+        await scontrol.requeue_held(programs.runner(), "14", special_exit=True)
 
 
 @pytest.mark.parametrize("said", REFUSED)
 async def test_what_is_a_no(programs: Programs, said: str) -> None:
     programs.put("scontrol", f"cat >&2 <<'E'\n{said}\nE\nexit 1")
     with pytest.raises(RequeueFailed, match=said.split("\n")[0]):
-        await scontrol.requeue_held(programs.runner(), 14, special_exit=True)
+        await scontrol.requeue_held(programs.runner(), "14", special_exit=True)
 
 
 async def test_the_words_of_each_change(programs: Programs) -> None:
     programs.put("scontrol", f'printf "%s;" "$@" >> {programs.folder}/told')
     slurm = programs.slurm()
-    await slurm.requeue_held(7, special_exit=True)
-    await slurm.requeue_held(7, special_exit=False)
-    await slurm.requeue(7)
-    await slurm.release(7)
-    await slurm.annotate(7, comment='a "b"', admin_comment="")
-    await slurm.prepare_held(7, time_limit=61, excluded_nodes="n[1-2]", start_in=2, comment="")
-    await slurm.prepare_held(7, time_limit=0, excluded_nodes="", start_in=-1, comment="c")
+    await slurm.requeue_held("7", special_exit=True)
+    await slurm.requeue_held("7", special_exit=False)
+    await slurm.requeue("7")
+    await slurm.release("7")
+    await slurm.annotate("7", comment='a "b"', admin_comment="")
+    await slurm.prepare_held("7", time_limit=61, excluded_nodes="n[1-2]", start_in=2, comment="")
+    await slurm.prepare_held("7", time_limit=0, excluded_nodes="", start_in=-1, comment="c")
     assert (programs.folder / "told").read_text().split(";") == [
         "requeuehold", "State=SpecialExit", "7", "requeuehold", "7", "requeue", "7", "release", "7",
         "update", "JobId=7", 'Comment=a "b"', "AdminComment=",
@@ -163,6 +165,47 @@ async def test_operators_are_asked_once(programs: Programs) -> None:
         await slurm.operator("alice")
     programs.put("sacctmgr", "echo None")
     assert not await slurm.operator("alice")
+
+
+UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("private", "owner", "level", "hidden"),
+    [
+        ("none", "slurm(64030)", "None", False),
+        ("jobs,usage", "slurm(64030)", "None", True),
+        ("jobs", "slurm(64030)", "", True),  # the accounts were never read
+        ("usage,jobs", "slurm(64030)", "Administrator", False),
+        ("jobs", "slurm(64030)", "Operator", False),
+        ("jobs", "nobody(65534)", "None", False),
+    ],
+)
+async def test_a_job_that_is_hidden_is_not_gone(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch,
+    private: str, owner: str, level: str, hidden: bool,
+) -> None:  # fmt: skip
+    """Slurm says of it what it says of a job that it does not know."""
+    monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
+    user = f"UserName=nobody(65534) DefAccount=root DefWckey=(null) AdminLevel={level}"
+    users = user if level else ""
+    programs.put("squeue", UNKNOWN)
+    programs.put(
+        "scontrol",
+        f"""case "$*" in
+        "show config") echo 'PrivateData             = {private}'; echo 'SlurmUser = {owner}';;
+        "-o show assoc_mgr users=nobody flags=users")
+            echo 'Current Association Manager state'; echo 'User Records'; echo '{users}';;
+        esac""",
+    )
+    if hidden:
+        with pytest.raises(SchedulerUnavailable, match="hides jobs of others from nobody"):
+            await programs.slurm().detail(7)
+    else:
+        assert await programs.slurm().detail(7) is None
+    programs.put("scontrol", "exit 1")
+    with pytest.raises(SchedulerUnavailable):
+        await programs.slurm().detail(7)
 
 
 @pytest.mark.parametrize(

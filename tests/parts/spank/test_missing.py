@@ -125,8 +125,8 @@ def asked(bench) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def parked(bench, wait: float = 12) -> None:
-    task = bench.script("echo started", restarts=1)
+def parked(bench, wait: float = 12, **facts) -> None:
+    task = bench.script("echo started", restarts=1, **facts)
     wait_until(lambda: "requeuehold" in asked(bench), wait)
     assert task.process.poll() is None
     os.kill(task.pid, signal.SIGCONT)
@@ -152,6 +152,19 @@ def test_image_and_no_agent(bench, number):
     }
     assert "problem=couldn't reach the agent" in bench.note()
     assert "waits=1" in bench.note()
+
+
+@pytest.mark.parametrize("session", [True, False])
+def test_the_last_task_of_an_array(bench, session):
+    """Its number is that of the array, by which Slurm would requeue every task of it. The name is
+    Slurm's: one that the owner puts into the environment may be that of anybody's job."""
+    image(bench)
+    plugin_conf(bench)
+    if not session:
+        (bench.libexec / "reclaim-init").unlink()
+    env = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "6"}
+    parked(bench, array="77_4", env=env)
+    assert asked(bench) == "update JobId=77_4 Requeue=1\nrequeuehold State=SpecialExit 77_4\n"
 
 
 def test_session_of_a_guessed_restore(bench):

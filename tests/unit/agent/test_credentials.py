@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from slurm_reclaim.adapters.criu import credentials, images, schema
+from slurm_reclaim.adapters.criu import credentials, images
 from slurm_reclaim.adapters.proc import rights, tree
 from slurm_reclaim.errors import CredentialsForged
 from slurm_reclaim.model.checkpoint import Credentials, Rights
+from tests.unit.agent import by_google
 from tests.unit.agent.test_images import core, write
 
 OWNER = Credentials(2001, 2001, (2001, 100), 0x1FF, False)
@@ -27,7 +28,7 @@ KNOWN = {300: PLAIN, 301: PLAIN, 310: PLAIN}
 
 def image(folder: Path, **forged: Any) -> Path:
     """Two processes, of which 300 has a second thread, 301; `forged` changes that one's core."""
-    item = schema.message("PsTree")
+    item = by_google.message("PsTree")
     write(
         folder / "pstree.img",
         item(pid=300, ppid=0, pgid=300, sid=300, threads=[300, 301]),
@@ -36,7 +37,7 @@ def image(folder: Path, **forged: Any) -> Path:
     for thread in (300, 301, 310):
         write(folder / f"core-{thread}.img", core(**(forged if thread == 301 else {})))
     for process in (300, 310):
-        write(folder / f"mm-{process}.img", schema.message("Memory")(dumpable=1))
+        write(folder / f"mm-{process}.img", by_google.message("Memory")(dumpable=1))
     return folder
 
 
@@ -52,14 +53,14 @@ def test_what_the_kernel_said_passes(tmp_path: Path) -> None:
 def with_zombie(folder: Path, first_thread: int) -> Path:
     """320 has ended and nobody has asked how; its only thread is what CRIU made of it."""
     image(folder)
-    item = schema.message("PsTree")
+    item = by_google.message("PsTree")
     write(
         folder / "pstree.img",
         item(pid=300, ppid=0, pgid=300, sid=300, threads=[300, 301]),
         item(pid=310, ppid=300, pgid=300, sid=300, threads=[310]),
         item(pid=320, ppid=300, pgid=300, sid=300, threads=[first_thread]),
     )
-    dead = schema.message("Core")(mtype=1)
+    dead = by_google.message("Core")(mtype=1)
     dead.tc.task_state = 2
     write(folder / "core-320.img", dead)
     return folder
@@ -78,7 +79,7 @@ def test_a_zombies_thread_brings_no_core_of_its_own(tmp_path: Path) -> None:
 
 def test_the_first_thread_of_the_living_is_looked_at(tmp_path: Path) -> None:
     """A process whose first thread is another one's number would be restored with its core."""
-    item = schema.message("PsTree")
+    item = by_google.message("PsTree")
     write(
         image(tmp_path) / "pstree.img",
         item(pid=300, ppid=0, pgid=300, sid=300, threads=[330, 301]),
@@ -96,7 +97,7 @@ def test_the_first_thread_of_the_living_is_looked_at(tmp_path: Path) -> None:
         {"groups": [0]}, {"groups": [100, 2001]}, {"groups": []},
         {"cap_prm": [1]}, {"cap_eff": [0, 1]}, {"cap_inh": [1]}, {"cap_amb": [1]},
         {"secbits": 1}, {"cap_bnd": [0x3FF, 0]}, {"cap_bnd": [0x1FF, 1]}, {"cap_bnd": [0xFF]},
-        {"lsm_profile": "other"}, {"egid": 100}, {"no_new_privs": 1},
+        {"lsm_profile": b"other"}, {"egid": 100}, {"no_new_privs": 1},
     ],
 )  # fmt: skip
 def test_forged_credentials_of_any_thread(tmp_path: Path, forged: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ import struct
 
 import pytest
 
-from slurm_reclaim.adapters.criu import images, schema
+from slurm_reclaim.adapters.criu import images
 from slurm_reclaim.errors import IntegrityError
+from tests.unit.agent import by_google
 
 MAGIC = struct.pack("<II", 0x54564319, 0x56303138)
 LISTEN, ESTABLISHED, CLOSE = 10, 1, 7
@@ -28,7 +29,7 @@ def words(address):
 
 def tcp(id, source, target, state=ESTABLISHED):
     (src, sport), (dst, dport) = source, target
-    file = schema.message("File")(type=4, id=id)
+    file = by_google.message("File")(type=4, id=id)
     socket = file.isk
     socket.id = socket.ino = id
     socket.family = 2 if ipaddress.ip_address(src).version == 4 else 10
@@ -40,7 +41,7 @@ def tcp(id, source, target, state=ESTABLISHED):
 
 
 def core(**changes):
-    entry = schema.message("Core")()
+    entry = by_google.message("Core")()
     creds = entry.thread_core.creds
     for name in ("uid", "euid", "suid", "fsuid", "gid", "egid", "sgid", "fsgid"):
         setattr(creds, name, 2001)
@@ -72,7 +73,7 @@ def test_only_loopback_pairs_inside_the_image_stay_open(tmp_path):
     assert images.close_outside_tcp(tmp_path) == 2
     states = {
         f.id: (f.isk.state, f.isk.src_port)
-        for f in read(tmp_path / "files.img", schema.message("File"))
+        for f in read(tmp_path / "files.img", by_google.message("File"))
     }
     assert states[3] == states[4] == (CLOSE, 0)
     assert states[5] == (LISTEN, 8888)
@@ -94,7 +95,7 @@ def test_seccomp_is_left_to_the_restoring_process(tmp_path):
     entry.thread_core.seccomp_filter = 1
     write(tmp_path / "core-300.img", entry)
     assert images.drop_seccomp(tmp_path) == 1
-    (after,) = read(tmp_path / "core-300.img", schema.message("Core"))
+    (after,) = read(tmp_path / "core-300.img", by_google.message("Core"))
     assert after.thread_core.seccomp_mode == 0
     assert not after.thread_core.HasField("seccomp_filter")
 
@@ -106,6 +107,16 @@ def test_a_cut_image_is_refused(tmp_path, cut):
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(IntegrityError):
         list(images.entries(path))
+
+
+@pytest.mark.parametrize("look", [images.listening, images.close_outside_tcp])
+def test_an_address_that_is_too_short_is_named(tmp_path, look):
+    socket = tcp(1, ("::1", 8888), ("::1", 0), LISTEN)
+    connected = tcp(2, ("::1", 8888), ("::1", 9000))
+    del socket.isk.src_addr[1:], connected.isk.dst_addr[1:]
+    write(tmp_path / "files.img", socket, connected)
+    with pytest.raises(IntegrityError, match=r"files\.img: an address of 1 words"):
+        look(tmp_path)
 
 
 def waiting(call, **registers):
@@ -121,7 +132,7 @@ def waiting(call, **registers):
 def after_resuming(tmp_path, entry):
     write(tmp_path / "core-300.img", entry)
     changed = images.resume_interrupted_calls(tmp_path)
-    (after,) = read(tmp_path / "core-300.img", schema.message("Core"))
+    (after,) = read(tmp_path / "core-300.img", by_google.message("Core"))
     return changed, after.x86.gpregs
 
 
@@ -150,22 +161,3 @@ def test_a_sleep_goes_on_for_what_is_left(tmp_path):
 def test_other_calls_are_left_alone(tmp_path, entry):
     changed, regs = after_resuming(tmp_path, entry)
     assert (changed, regs.ip) == (0, 0x1002)
-
-
-def test_a_field_is_found_without_protobuf():
-    inner = schema.message("CpuX86")(xsave_size_max=2696)
-    raw = schema.message("CpuInfo")(x86_entry=[inner]).SerializeToString()
-    entry = schema.plain(raw, "CpuInfo", "x86_entry")
-    assert entry == inner.SerializeToString()
-    # fields that nobody has declared, of every kind, before and after it
-    others = bytes.fromhex("0801 11 0102030405060708 1d 01020304 2203 616263".replace(" ", ""))
-    assert schema.plain(others + entry + others, "CpuX86", "xsave_size_max") == 2696
-    assert schema.plain(others, "CpuX86", "xsave_size_max") is None
-    file = schema.message("RegFile")(id=7, name=b"/a", pos=2**40).SerializeToString()
-    assert [schema.plain(file, "RegFile", f) for f in ("name", "pos")] == [b"/a", 2**40]
-
-
-@pytest.mark.parametrize("raw", ["50", "5080", "0a05 61", "0b"])
-def test_what_is_no_message_is_an_error(raw):
-    with pytest.raises(ValueError, match=r"field|number"):
-        schema.plain(bytes.fromhex(raw.replace(" ", "")), "CpuX86", "xsave_size_max")

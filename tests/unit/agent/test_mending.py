@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from slurm_reclaim.adapters.criu import mending, schema
+from slurm_reclaim.adapters.criu import mending
 from slurm_reclaim.errors import DumpFailed, IntegrityError
+from tests.unit.agent import by_google
 from tests.unit.agent.test_images import MAGIC, read, words, write
 
-FILE = schema.message("File")
+FILE = by_google.message("File")
 
 
 def connection(ino: int, here: int, there: int, state: int, host: str = "127.0.0.1") -> Any:
@@ -25,7 +26,7 @@ def connection(ino: int, here: int, there: int, state: int, host: str = "127.0.0
 
 def stream(folder: Path, ino: int, queues: bytes = b"", **more: int) -> Path:
     path = folder / f"tcp-stream-{ino:x}.img"
-    raw = schema.message("TcpStream")(**more).SerializeToString()
+    raw = by_google.message("TcpStream")(**more).SerializeToString()
     path.write_bytes(MAGIC + struct.pack("<I", len(raw)) + raw + queues)
     return path
 
@@ -33,7 +34,7 @@ def stream(folder: Path, ino: int, queues: bytes = b"", **more: int) -> Path:
 def opened(path: Path) -> tuple[Any, bytes]:
     data = path.read_bytes()
     (size,) = struct.unpack_from("<I", data, 8)
-    return schema.message("TcpStream").FromString(data[12 : 12 + size]), data[12 + size :]
+    return by_google.message("TcpStream").FromString(data[12 : 12 + size]), data[12 + size :]
 
 
 def test_a_half_closed_pair_comes_back_open_and_is_told(tmp_path: Path) -> None:
@@ -70,11 +71,20 @@ def test_unsent_bytes_are_taken_for_lost_ones(tmp_path: Path) -> None:
     assert not mending.resend(path)
 
 
-def test_a_stream_that_is_cut_short(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [b"", b"\1\0", struct.pack("<I", 3) + b"\x10\1"])
+def test_a_stream_that_is_cut_short(tmp_path: Path, rest: bytes) -> None:
     path = tmp_path / "tcp-stream-1.img"
-    path.write_bytes(MAGIC + struct.pack("<I", 100) + b"x")
-    with pytest.raises(IntegrityError, match="tcp-stream-1"):
+    path.write_bytes(MAGIC + rest)
+    with pytest.raises(IntegrityError, match=r"tcp-stream-1\.img ends inside"):
         mending.resend(path)
+
+
+def test_queues_that_are_cut_short(tmp_path: Path) -> None:
+    packets(tmp_path, (1, b"plain", []))
+    path = tmp_path / "sk-queues.img"
+    path.write_bytes(path.read_bytes() + b"\1\0")
+    with pytest.raises(IntegrityError, match=r"sk-queues\.img ends inside"):
+        mending.see_in_flight(tmp_path)
 
 
 def test_only_sockets_of_others_lose_their_owner(tmp_path: Path) -> None:
@@ -100,7 +110,7 @@ def test_a_periodic_timer_that_expired_goes_on(tmp_path: Path, timer: Any, left:
 def packets(folder: Path, *each: tuple[int, bytes, list[int]]) -> None:
     out = MAGIC
     for owner, sent, rights in each:
-        packet = schema.message("Packet")(id_for=owner, length=len(sent))
+        packet = by_google.message("Packet")(id_for=owner, length=len(sent))
         if rights:
             packet.scm.add(rights=rights)
         raw = packet.SerializeToString()
@@ -115,5 +125,5 @@ def test_descriptors_in_a_socket_that_is_itself_on_its_way(tmp_path: Path) -> No
     packets(tmp_path, (1, b"plain", []), (2, b"the socket", [3]), (3, b"a file", [9]))
     with pytest.raises(DumpFailed, match="SCM_RIGHTS"):
         mending.see_in_flight(tmp_path)
-    write(tmp_path / "fdinfo-2.img", schema.message("FdInfo")(id=3))
+    write(tmp_path / "fdinfo-2.img", by_google.message("FdInfo")(id=3))
     mending.see_in_flight(tmp_path)

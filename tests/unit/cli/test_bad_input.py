@@ -24,6 +24,9 @@ from .stand_in import Controller, StandInMunge
         ("12_4.0", "names a step", "use 12_4"),
         ("12+0", "heterogeneous", "only single-node batch jobs"),
         ("12_[1-4]", "several array tasks", "12_1"),
+        ("4294967294", "is not a job id", "123 or 123_4"),
+        ("12_" + "9" * 5000, "is not a job id", "123 or 123_4"),
+        ("\u0661\u0662", "is not a job id", "123 or 123_4"),
     ],
 )
 def test_job_ids_that_name_no_one_job(
@@ -50,6 +53,36 @@ def test_wrong_usage_is_exit_code_2(shell: Shell, args: list[str]) -> None:
     result = shell(*args)
     assert result.exit_code == 2
     assert "Usage:" in result.stderr
+
+
+def test_wrong_usage_is_an_object_for_programs(shell: Shell) -> None:
+    for args in (["show"], ["pause", "1", "--timeout", "5"], ["nonsense"]):
+        told = shell.json(*args, code=2)
+        assert (told["error"], told["exit_code"]) == ("UsageError", 2)
+        assert told["message"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["hibernate", "12", "--reason", "\udcff"],
+        ["restore", "12", "--accept-changed", "/home/\udcff"],
+        ["checkpoints", "show", "\udcff/5.0.5"],
+    ],
+)
+def test_what_is_no_utf_8_is_said(shell: Shell, controller: Controller, args: list[str]) -> None:
+    """As Python has the bytes of a command line that are none."""
+    told = shell.json(*args, code=28)
+    assert "it is no UTF-8" in told["message"]
+    assert controller.asked == []
+
+
+def test_no_configuration_is_too_long_or_too_deep(shell: Shell) -> None:
+    for text, why in (("#" * (5 << 20), "longer than 4 MiB"), ("a=" + "[" * 10**5, "too deep")):
+        shell.config.write_text(text)
+        result = shell("config", "check")
+        assert result.exit_code == 11
+        assert why in result.stderr
 
 
 def test_no_controller(shell: Shell, controller: Controller) -> None:

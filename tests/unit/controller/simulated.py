@@ -44,6 +44,7 @@ class SimJob:
     node_count: int = 1
     het: bool = False
     array: tuple[int, int] | None = None
+    qos: str = "normal"
     completing_to: str = ""
 
 

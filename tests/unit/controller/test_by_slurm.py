@@ -157,3 +157,22 @@ async def test_a_commit_right_before_the_node_was_lost(world: World, stand: Stan
     active = await stand.until(State.ACTIVE)
     assert (active.checkpoint, active.restarts) == (0, 1)
     assert world.history[-1].startswith("restored 7")
+
+
+async def test_a_reservation_that_was_deleted_under_a_released_job(
+    world: World, stand: Stand
+) -> None:
+    """Slurm holds it, in a state of its own (RESV_DEL_HOLD), until somebody lets it go."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    for agent in world.agents:
+        world.node_states[agent] = frozenset({"down"})
+    await stand.restore()
+    job = world.jobs_by_id[7]
+    job.state, job.held, job.reason = "RESV_DEL_HOLD", True, "Reservation r2 was deleted"
+    session = await stand.until(State.HIBERNATED)
+    assert "Reservation r2 was deleted" in session.reason
+    for agent in world.agents:
+        world.node_states[agent] = frozenset({"idle"})
+    await stand.restore()
+    await stand.until(State.ACTIVE)

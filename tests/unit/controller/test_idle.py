@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from slurm_reclaim.config.schema import Rule
 from slurm_reclaim.model.blocker import Blocker
 from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.notice import NoticeKind
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.stages import requests
@@ -81,6 +83,34 @@ async def test_a_rule_is_never_stronger_than_the_cluster(life: Any) -> None:
     one = await life(mode="shadow", rule=[Rule(user=["alice"], mode="prod")]).start()
     await one.pass_time(1500)
     assert one.kinds() == ["shadow"]
+
+
+async def test_a_job_that_is_moved_to_another_qos_is_judged_by_it(life: Any) -> None:
+    """Whoever does that may mean to exempt it, also in the last minute."""
+    one = await life(rule=[Rule(qos=["exempt"], mode="off")]).warned()
+    one.job.qos = "exempt"
+    await one.pass_time(40)
+    assert one.state is State.ACTIVE
+    assert one.stand.session().qos == "exempt"
+    await one.pass_time(2 * WINDOW)
+    assert one.state is State.ACTIVE
+    assert "deadline-passed" not in one.kinds()
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_comment_that_was_written_over_the_warning_stays(life: Any, used: bool) -> None:
+    one = await life().warned()
+    one.job.comment = "for the paper"
+    if used:
+        one.node.readings["cpu"] = Reading(2.0)
+        await one.stand.until(State.ACTIVE)
+        one.node.readings["cpu"] = Reading(0.0)
+    else:
+        await one.stand.until(State.HIBERNATED, 30)
+        await one.stand.restore()
+        await one.stand.until(State.ACTIVE)
+    await one.stand.turns(2)
+    assert one.job.comment == "for the paper"
 
 
 async def test_notify_only_tells_once(life: Any) -> None:
@@ -283,3 +313,41 @@ async def test_a_use_while_slurm_was_asked_takes_the_warning_back(
     assert used
     assert one.state is State.ACTIVE
     assert "deadline-passed" not in one.kinds()
+
+
+async def test_a_notice_that_waits_for_its_turn_is_not_given_up(life: Any) -> None:
+    """Thousands may be told in the same minute; each has its time when its turn comes."""
+    one = await life().start()
+    turn, deliver = asyncio.Event(), one.stand.post.deliver
+
+    async def queued(notice: Any) -> Any:
+        await turn.wait()
+        return await deliver(notice)
+
+    one.stand.post.deliver = queued
+    one.node.terminals = 0
+    await one.stand.until(State.IDLE, 100)
+    await one.pass_time(80)
+    assert one.state is State.IDLE
+    turn.set()
+    assert (await one.stand.until(State.WARNED)).warned is not None
+
+
+async def test_a_warning_that_came_too_late_is_none(life: Any) -> None:
+    one = await life().start()
+    turn, deliver = asyncio.Event(), one.stand.post.deliver
+
+    async def queued(notice: Any) -> Any:
+        if notice.kind is NoticeKind.WARNING:
+            await turn.wait()
+        return await deliver(notice)
+
+    one.stand.post.deliver = queued
+    one.node.terminals = 0
+    await one.stand.until(State.IDLE, 100)
+    await one.pass_time(GRACE + 40)
+    turn.set()
+    await one.stand.turns(4)
+    assert one.state is State.ACTIVE
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+    assert "after the deadline" in one.stand.session().reason

@@ -41,6 +41,24 @@ async def test_a_short_gap_only_makes_it_wait(life: Any) -> None:
     assert WINDOW + 30 <= one.world.time - began <= WINDOW + 100
 
 
+async def test_a_job_that_slurm_has_suspended_is_not_idle(life: Any) -> None:
+    """Nobody can use it then, by an operator's word or while another job has its resources."""
+    one = await life().start()
+    one.job.state = "SUSPENDED"
+    await one.pass_time(2 * WINDOW)
+    assert one.state is State.ACTIVE
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.standing == "unknown"
+    one.job.state = "RUNNING"
+    resumed = one.world.time
+    await one.stand.until(State.WARNED, 100)
+    assert one.world.time - resumed >= WINDOW - 20
+    one.job.state = "SUSPENDED"
+    await one.pass_time(GRACE + 200)
+    assert one.state is State.ACTIVE
+    assert "deadline-passed" not in one.kinds()
+
+
 async def test_unknown_at_the_deadline_is_no_hibernation(life: Any) -> None:
     one = await life().warned()
     one.node.measures = False

@@ -99,7 +99,7 @@ async def test_the_time_limit_is_what_was_left(world: World, stand: Stand) -> No
 async def test_the_owners_own_release_is_a_restore(world: World, stand: Stand) -> None:
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
-    await world.release(7)
+    await world.release("7")
     world.jobs_by_id[7].begin = world.time + 15
     await stand.until(State.QUEUED)
     await stand.until(State.ACTIVE)
@@ -172,3 +172,14 @@ async def test_a_report_repeated_or_late_changes_nothing(world: World, stand: St
         assert reply.acknowledged == tuple(r.order for r in old.results)
         await stand.turn()
     assert stand.session().state is State.HIBERNATED  # type: ignore[union-attr]
+
+
+async def test_a_comment_that_was_written_over_ours_stays(world: World, stand: Stand) -> None:
+    job = world.jobs_by_id[7]
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    job.comment = "bring me back on Monday"
+    await stand.restore()
+    await stand.until(State.ACTIVE)
+    await stand.turns(2)
+    assert (job.comment, job.admin_comment) == ("bring me back on Monday", "JS1:abc")

@@ -18,12 +18,13 @@ from slurm_reclaim.config.schema import Config, Controller
 from slurm_reclaim.daemon.routes import Routes
 from slurm_reclaim.errors import Unavailable, WrongNode
 from slurm_reclaim.model.caller import Caller
-from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.event import Event
+from slurm_reclaim.model.lifecycle import Fact, State
 from slurm_reclaim.model.order import Living, Order, ReportReply, Result, StartAnswer, Verb
 from slurm_reclaim.model.order import Outcome as Out
 from slurm_reclaim.stages import observe
 from slurm_reclaim.stages.origin import see_origin
-from tests.unit.controller.simulated import ALICE
+from tests.unit.controller.simulated import ALICE, BOB
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
 from tests.unit.transport.standin import StandInMunge, StandInMunged
@@ -226,6 +227,25 @@ async def test_another_node_can_not_answer_an_order(stand: Stand, world: World) 
     assert after.state is State.HIBERNATING
     assert stand.desk.orders.of_node("n1") == [order], "the order is still its own agent's"
     assert (await stand.until(State.HIBERNATED)).checkpoint == 0
+
+
+async def test_an_agent_tells_what_its_own_node_has_seen(stand: Stand, world: World) -> None:
+    session = stand.session()
+    assert session is not None
+    told = Event(at=world.now(), kind="session-restored", reason="x", job_id=7, uid=ALICE)
+    known = stand.kinds()
+    for node, event in (
+        ("n2", told),  # of a session that n1 has
+        ("n1", replace(told, uid=BOB)),  # in another owner's list
+        ("n1", replace(told, kind=Fact.DUMP_FAILED.value)),  # which the brake counts
+    ):
+        report = replace(world.report(world.agents[node]), events=(event,))
+        assert observe.take_report(stand.desk, report).events_taken == 1, "told once for all"
+        assert stand.kinds() == known
+    for event in (told, replace(told, kind="note", job_id=0, uid=-1)):
+        report = replace(world.report(world.agents["n1"]), events=(event,))
+        observe.take_report(stand.desk, report)
+    assert stand.kinds() == [*known, "session-restored", "note"]
 
 
 async def test_a_session_is_adopted_where_slurm_shows_it(stand: Stand, world: World) -> None:

@@ -116,6 +116,27 @@ async def test_what_runs_needs_no_restore(world: World, stand: Stand) -> None:
     assert error.hint == "it runs on n1: there is nothing to restore"
 
 
+async def test_a_reason_is_a_line_that_can_be_shown(world: World, stand: Stand) -> None:
+    """It stands in everybody's lists, in the order and in the journal."""
+    reason = "a\x1b[2J\x00b\nc\u202e" + "x" * 60_000
+    asked = await requests.ask_hibernate(stand.desk, stand.alice, "7", reason)
+    assert asked.reason.startswith("a?[2J?b c?xxx")
+    assert len(asked.reason) == requests.LONGEST_REASON
+    assert await requests.set_brake(stand.desk, stand.olga, reason) == (
+        f"{asked.reason} (by {stand.olga})"
+    )
+
+
+async def test_a_suspended_session_is_not_saved(world: World, stand: Stand) -> None:
+    """It would come back stopped, in a job that runs to Slurm."""
+    world.jobs_by_id[7].state = "SUSPENDED"
+    error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
+    assert type(error) is WrongState
+    assert "is suspended" in error.message
+    assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
+    assert not stand.journal.unsettled()
+
+
 async def test_twice_is_told(world: World, stand: Stand) -> None:
     await stand.hibernate()
     error = await refused(requests.ask_hibernate(stand.desk, stand.alice, "7", ""))
@@ -177,7 +198,7 @@ async def test_a_refused_release_is_told_and_left(world: World, stand: Stand) ->
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
 
-    async def refuse(job_id: int) -> None:
+    async def refuse(name: str) -> None:
         raise RequeueFailed("scontrol release was refused: Access denied")
 
     world.release = refuse  # type: ignore[method-assign]

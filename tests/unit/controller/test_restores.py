@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from slurm_reclaim.model.lifecycle import State
+from slurm_reclaim.model.lifecycle import Fact, State
+from slurm_reclaim.model.order import StartMode
+from slurm_reclaim.stages import start
 from tests.unit.controller.stand import Stand
 from tests.unit.controller.world import World
 
@@ -133,9 +137,35 @@ async def test_it_is_held_again_by_the_node_or_by_slurm(
     await stand.hibernate()
     await stand.until(State.HIBERNATED)
     world.agents["n1"].up = world.agents["n2"].up = False
-    await world.release(7)
+    await world.release("7")
     await stand.until(State.RESTORING)
-    await world.requeue_held(7, special_exit=True)
+    await world.requeue_held("7", special_exit=True)
     world.jobs_by_id[7].reason = slurm
     again = await stand.until(State.HIBERNATED)
     assert (again.reason, again.bad_nodes) == (told, ("n1",))
+
+
+async def test_a_start_that_is_overtaken_while_its_turn_comes(world: World, stand: Stand) -> None:
+    """What Slurm said of the job is older than what was done about it meanwhile."""
+    await stand.hibernate()
+    await stand.until(State.HIBERNATED)
+    world.agents["n2"].up = False
+    await stand.restore()
+    world.tick()
+    job, agent = world.jobs_by_id[7], world.agents["n1"]
+    assert (job.state, job.node, job.restarts) == ("RUNNING", "n1", 1)
+    session = stand.session()
+    assert session is not None
+    async with stand.desk.lock(session.id):
+        asking = asyncio.create_task(
+            start.answer(stand.desk, world.question(agent, agent.trees[7]))
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+        stand.desk.apply(session.id, Fact.JOB_STARTED, "as a step sees it", node="n1", restarts=1)
+        stand.desk.apply(session.id, Fact.RESTORE_FAILED, "held again", restarts=2)
+    answer = await asking
+    assert answer.mode is StartMode.WAIT
+    after = stand.session()
+    assert after is not None
+    assert (after.state, after.restarts) == (State.HIBERNATED, 2)

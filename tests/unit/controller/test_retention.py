@@ -232,9 +232,9 @@ async def test_a_release_in_the_last_moment_wins(
     await stand.turn()
     hold = world.hold
 
-    async def too_late(job_id: int) -> None:
-        await hold(job_id)
-        job = world.jobs_by_id[job_id]
+    async def too_late(name: str) -> None:
+        await hold(name)
+        job = world.jobs_by_id[int(name)]
         job.held, job.admin_hold, job.state = False, False, "PENDING"
 
     monkeypatch.setattr(world, "hold", too_late)

@@ -77,7 +77,7 @@ async def test_a_session_in_trouble_that_ends(
     """The trouble is with Slurm, and the end is seen when nothing steps."""
     await stand.hibernate()
 
-    async def requeue(job_id: int, *, special_exit: bool) -> None:
+    async def requeue(name: str, *, special_exit: bool) -> None:
         raise RuntimeError("odd")
 
     monkeypatch.setattr(world, "requeue_held", requeue)
@@ -107,7 +107,7 @@ async def test_a_refused_release_of_a_session_that_ended_meanwhile(
     await stand.hibernate()
     session = await stand.until(State.HIBERNATED)
 
-    async def release(job_id: int) -> None:
+    async def release(name: str) -> None:
         stand.desk.sessions.pop(session.id)
         stand.desk.touched.clear()
         raise RequeueFailed("Invalid job id specified")

@@ -88,38 +88,38 @@ class World(Nodes):
                 job.requeue, job.node_count, job.het, "", "", "", job.admin_hold,
             )  # fmt: skip
 
-    async def annotate(self, job_id: int, *, comment: str, admin_comment: str) -> None:
+    async def annotate(self, name: str, *, comment: str, admin_comment: str) -> None:
         await self._answer()
         with self.effect("annotate"):
-            job = self._known(job_id)
+            job = self._known(name)
             job.comment, job.admin_comment = comment, admin_comment
 
-    async def requeue(self, job_id: int) -> None:
-        await self._requeue(job_id, "requeue", "PENDING", held=False)
+    async def requeue(self, name: str) -> None:
+        await self._requeue(name, "requeue", "PENDING", held=False)
 
-    async def requeue_held(self, job_id: int, *, special_exit: bool) -> None:
+    async def requeue_held(self, name: str, *, special_exit: bool) -> None:
         state = "SPECIAL_EXIT" if special_exit else "PENDING"
-        await self._requeue(job_id, "requeue_held", state, held=True)
+        await self._requeue(name, "requeue_held", state, held=True)
 
-    async def _requeue(self, job_id: int, how: str, state: str, *, held: bool) -> None:
+    async def _requeue(self, name: str, how: str, state: str, *, held: bool) -> None:
         await self._answer()
         with self.effect(how):
-            job = self._known(job_id)
+            job = self._known(name)
             if job.state in ("PENDING", "SPECIAL_EXIT", "COMPLETING"):
                 raise RequeueFailed("Job is pending execution")
             if self.refuse_requeue:
                 raise RequeueFailed(self.refuse_requeue)
             self._check_s1(job)
             job.completing_to, job.held, job.state = state, held, "COMPLETING"
-            self.history.append(f"requeue {job_id} from {job.node}")
+            self.history.append(f"requeue {name} from {job.node}")
 
     async def prepare_held(
-        self, job_id: int, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
+        self, name: str, *, time_limit: int, excluded_nodes: str, start_in: int, comment: str
     ) -> None:
         await self._answer()
         with self.effect("prepare_held"):
-            job = self._known(job_id)
-            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+            job = self._known(name)
+            if job.state not in ("PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"):
                 raise RequeueFailed("Job is not pending")
             if set(NodeSetNames().expand(excluded_nodes)) - self.node_states.keys():
                 raise RequeueFailed("Invalid node name specified")
@@ -128,28 +128,28 @@ class World(Nodes):
             job.begin = self.time + start_in if start_in >= 0 else job.begin
             job.comment = comment or job.comment
 
-    async def release(self, job_id: int) -> None:
+    async def release(self, name: str) -> None:
         await self._answer()
         with self.effect("release"):
-            job = self._known(job_id)
+            job = self._known(name)
             if not job.held:
                 raise RequeueFailed("Job is not held")
             job.held, job.admin_hold, job.state = False, False, "PENDING"
 
-    async def hold(self, job_id: int) -> None:
+    async def hold(self, name: str) -> None:
         await self._answer()
         with self.effect("hold"):
-            job = self._known(job_id)
-            if job.state not in ("PENDING", "SPECIAL_EXIT"):
+            job = self._known(name)
+            if job.state not in ("PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"):
                 raise RequeueFailed("Job is not pending")
             job.held = job.admin_hold = True
 
-    async def cancel(self, job_id: int) -> None:
+    async def cancel(self, name: str) -> None:
         await self._answer()
         with self.effect("cancel"):
-            job = self._known(job_id)
+            job = self._known(name)
             if not (job.held and job.admin_hold):
-                raise BrokenRule(f"{job_id} cancelled, and its owner could have released it")
+                raise BrokenRule(f"{name} cancelled, and its owner could have released it")
             job.state, job.held = "CANCELLED", False
 
     async def operator(self, user: str) -> bool:
@@ -161,15 +161,24 @@ class World(Nodes):
         if self.silent:
             raise SchedulerUnavailable("Unable to contact slurm controller")
 
-    def _known(self, job_id: int) -> SimJob:
-        if job_id not in self.jobs_by_id:
+    def _known(self, name: str) -> SimJob:
+        """The job of this name, `7` or `20_1`. To Slurm the number of an array's last task is the
+        whole array: its other tasks would be changed with it."""
+        number, _, task = name.partition("_")
+        for job in self.jobs_by_id.values():
+            if job.array == (int(number), int(task or -1)):
+                return job
+        job = None if task else self.jobs_by_id.get(int(number))
+        if job is None:
             raise RequeueFailed("Invalid job id specified")
-        return self.jobs_by_id[job_id]
+        if job.array is not None and job.array[0] == job.job_id:
+            raise BrokenRule(f"{name} is a whole array")
+        return job
 
     def _row(self, job: SimJob) -> Job:
         return Job(
             job_id=job.job_id, uid=job.uid, user="alice" if job.uid == ALICE else "bob",
-            name="nb", account="phys", partition="main", qos="normal", state=job.state,
+            name="nb", account="phys", partition="main", qos=job.qos, state=job.state,
             reason=job.reason, restarts=job.restarts, submitted=job.submitted,
             started=int(job.started), ends=0, time_limit=job.time_limit,
             time_used=int(self.time - job.started) if job.node else 0,

@@ -234,3 +234,29 @@ def test_evidence_is_kept_until_it_changes_or_goes(journal: SqlJournal) -> None:
     journal.open_session(session(one), event())
     journal.trim(0.0)
     assert journal.evidence() == {one: Evidence(1.0, 4.0)}  # of a session that lives
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("sessions", "body"), ("events", "details"), ("pins", "body"), ("announced", "body")],
+)
+@pytest.mark.parametrize("damage", ["{", '{"id": [[]]}', "[]", "\x00", b"\xff\xfe"])
+def test_a_row_that_can_not_be_read_is_named(
+    journal: SqlJournal, tmp_path: Path, table: str, column: str, damage: Any
+) -> None:
+    """Not skipped: a pin, or a session that sleeps, would be forgotten."""
+    journal.open_session(session(), event(details={"a": 1}))
+    journal.pin(Pin(str(ID), 0, False, "alice", 5.0))
+    journal.announce(Announced(str(ID), 1.0, 2.0, 3.0))
+    raw = sqlite3.connect(tmp_path / "journal.sqlite")
+    raw.execute(f"UPDATE {table} SET {column} = ?", (damage,))
+    raw.commit()
+    read = {"sessions": journal.sessions, "events": journal.events, "pins": journal.pins,
+            "announced": journal.announced}[table]  # fmt: skip
+    with pytest.raises(StoreUnavailable, match=r"can't be read|did not answer"):
+        read()
+
+
+def test_a_number_that_no_database_holds(journal: SqlJournal) -> None:
+    with pytest.raises(StoreUnavailable, match="no room for such a number"):
+        journal.note(event(job_id=1 << 70))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -14,7 +15,13 @@ from aiohttp import web
 from aiohttp.test_utils import unused_port
 
 from slurm_reclaim.adapters.transport.client import ControllerClient
-from slurm_reclaim.adapters.transport.credential import ANSWER_HEADER, AnswerClaim, digest, seal
+from slurm_reclaim.adapters.transport.credential import (
+    ANSWER_HEADER,
+    AnswerClaim,
+    RequestClaim,
+    digest,
+    seal,
+)
 from slurm_reclaim.adapters.transport.server import MOST_BYTES, Ask, Server
 from slurm_reclaim.adapters.transport.wire import body_of, error_of
 from slurm_reclaim.config.schema import Config, Controller
@@ -238,3 +245,42 @@ async def test_who_asks_comes_before_what(place: Place) -> None:
     assert said.startswith(b"HTTP/1.1 401 ")
     writer.close()
     assert not place.asked
+
+
+MALFORMED = (
+    b"\x00\xff" * 100 + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 100_000 + b"\r\n\r\n",
+    b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+)
+
+
+@pytest.mark.parametrize("raw", MALFORMED)
+async def test_what_is_no_request_fills_no_log(
+    place: Place, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is known to have sent it, and anybody can send thousands a second."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(raw)
+    assert (await reader.read(2000)).startswith(b"HTTP/1.0 400")
+    writer.close()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"]
+)
+async def test_a_request_that_breaks_off_fills_no_log(
+    place: Place, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim = RequestClaim("127.0.0.1", "POST", "/v1/x", digest(b""), time.time())
+    sealed = seal(StandInMunge(place.munged, 2001), claim)
+    head = f"POST /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: MUNGE {sealed}\r\n"
+    _, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(head.encode() + body)
+    await writer.drain()
+    await asyncio.sleep(0.2)
+    writer.close()
+    await asyncio.sleep(0.3)
+    assert caplog.records == []
+    assert place.asked == []
