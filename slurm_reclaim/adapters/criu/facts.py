@@ -24,8 +24,6 @@ from slurm_reclaim.ports import NodeStore
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
 CRIU_FLOOR = (4, 2, 1)
 _PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
-# CRIU loads every *.so of that directory (-L), so it is none.
-_PLUGIN_LINK = "reclaim-plugin"
 _PLUGIN_DIRS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm")
 
 
@@ -73,7 +71,7 @@ def plugin_installed(libexec: Path = LIBEXEC, root: Path = Path("/")) -> bool:
     when it asks. Slurm's plugins may lie anywhere: `make install` leaves a link beside the programs
     to where it put ours; without one (a copy by hand) the usual places are looked at."""
     usual = (p for pattern in _PLUGIN_DIRS for p in root.glob(f"{pattern[1:]}/reclaim.so"))
-    found = (libexec / _PLUGIN_LINK).is_file() or any(usual)
+    found = (libexec / "plugin").is_file() or any(usual)
     return found and not missing_program(libexec)
 
 

@@ -40,7 +40,7 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
     assert modes == {"reclaim-init": 0o755, "reclaim-relay": 0o711, "reclaim-exec": 0o755}
     # By this link the agent finds it wherever Slurm's plugins are.
     libexec = Path(f"{top}{tmp_path}/libexec")
-    assert (libexec / "reclaim-plugin").readlink() == plugins / "reclaim.so"
+    assert (libexec / "plugin").readlink() == plugins / "reclaim.so"
     assert not list(libexec.glob("*.so")), "CRIU would load it as a plugin of its own"
     assert ("none of Slurm's own plugins" in done.stderr) is told
     assert (str(plugins) in done.stderr) is told

@@ -39,7 +39,7 @@ def test_a_copy_in_a_usual_place(tmp_path: Path, libexec: Path, folder: str) -> 
 def test_a_slurm_of_the_sites_own(tmp_path: Path, libexec: Path) -> None:
     plugin = put(tmp_path / "opt/slurm/lib/slurm/reclaim.so")
     assert not plugin_installed(libexec, tmp_path)
-    (libexec / "reclaim-plugin").symlink_to(plugin)
+    (libexec / "plugin").symlink_to(plugin)
     assert plugin_installed(libexec, tmp_path)
     plugin.unlink()
     assert not plugin_installed(libexec, tmp_path), "the link leads nowhere"

@@ -103,19 +103,6 @@ async def test_a_session_of_a_kind_that_can_not_be_requeued(
     assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
 
 
-async def test_a_task_of_what_is_no_array(world: World, stand: Stand) -> None:
-    world.submit(9, held=True)
-    error = await refused(requests.session(stand.desk, stand.alice, "9_2"))
-    assert type(error) is BadRequest
-    assert (error.message, error.hint) == ("job 9 is no job array", "use 9")
-
-
-async def test_what_runs_needs_no_restore(world: World, stand: Stand) -> None:
-    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
-    assert type(error) is WrongState
-    assert error.hint == "it runs on n1: there is nothing to restore"
-
-
 async def test_a_reason_is_a_line_that_can_be_shown(world: World, stand: Stand) -> None:
     """It stands in everybody's lists, in the order and in the journal."""
     reason = "a\x1b[2J\x00b\nc\u202e" + "x" * 60_000
@@ -135,6 +122,19 @@ async def test_a_suspended_session_is_not_saved(world: World, stand: Stand) -> N
     assert "is suspended" in error.message
     assert stand.session().state is State.ACTIVE  # type: ignore[union-attr]
     assert not stand.journal.unsettled()
+
+
+async def test_a_task_of_what_is_no_array(world: World, stand: Stand) -> None:
+    world.submit(9, held=True)
+    error = await refused(requests.session(stand.desk, stand.alice, "9_2"))
+    assert type(error) is BadRequest
+    assert (error.message, error.hint) == ("job 9 is no job array", "use 9")
+
+
+async def test_what_runs_needs_no_restore(world: World, stand: Stand) -> None:
+    error = await refused(requests.ask_restore(stand.desk, stand.alice, "7"))
+    assert type(error) is WrongState
+    assert error.hint == "it runs on n1: there is nothing to restore"
 
 
 async def test_twice_is_told(world: World, stand: Stand) -> None:
