@@ -26,8 +26,11 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
+    """`until`: Unix seconds, 0: nobody knows."""
+
     name: str
     reason: str
+    until: float = 0.0
 
 
 def first(situation: Situation, terms: Terms, now: float) -> Guard | None:
@@ -35,15 +38,17 @@ def first(situation: Situation, terms: Terms, now: float) -> Guard | None:
     if terms.mode == "off":
         return Guard("exempt", f"mode off{f' by rule {terms.rule}' if terms.rule else ''}")
     if situation.kept_until > now:
-        return Guard("kept", f"kept by its owner until {clock(situation.kept_until)}")
+        until = situation.kept_until
+        return Guard("kept", f"kept by its owner until {clock(until)}", until)
     old_enough = situation.started + situation.min_age
     if now < old_enough:
-        return Guard("too-young", f"left alone until {clock(old_enough)}")
+        return Guard("too-young", f"left alone until {clock(old_enough)}", old_enough)
     if situation.cooldown_until > now:
+        until = situation.cooldown_until
         if situation.blockers:
-            return Guard("blocked", "; ".join(situation.blockers[:3]))
+            return Guard("blocked", "; ".join(situation.blockers[:3]), until)
         why = f": {situation.cooldown_reason}" if situation.cooldown_reason else ""
-        return Guard("cool-down", f"until {clock(situation.cooldown_until)}{why}")
+        return Guard("cool-down", f"until {clock(until)}{why}", until)
     if situation.brake:
         return Guard("brake", situation.brake)
     return None

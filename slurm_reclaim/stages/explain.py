@@ -81,7 +81,7 @@ def _follows(session: Session, decision: Decision, terms: Terms, guard: Guard | 
         now_or_later = (
             "nothing yet"
             if decision.standing is Standing.IDLE
-            else (f"{verb} {clock(decision.due)} at the earliest")
+            else f"{verb} {clock(max(decision.due, guard.until))} at the earliest"
         )
         return f"{now_or_later}; {guard.name}: {guard.reason}"
     return f"{verb} {clock(decision.due)} if it stays quiet"

@@ -240,11 +240,11 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     warned = replace(warned, deliveries=every)
     in_time = desk.clock.now() < warned.deadline
     if in_time and any(name in enough for name in told):
-        reason = f"warned by {', '.join(told)}; hibernated {clock(warned.deadline)} unless used"
+        reason = f"warned by {', '.join(told)}; will be hibernated {clock(warned.deadline)}"
         desk.apply(
             session.id,
             Fact.NOTICE_DELIVERED,
-            f"{reason}; {decision.reason}",
+            f"{reason} unless used; {decision.reason}",
             {**details, "deadline": round(warned.deadline)},
             warned=warned,
         )

@@ -108,5 +108,6 @@ def _in_memory(each: Opened, mounted: Mapping[bytes, str]) -> Iterator[Blocker]:
         yield Blocker(
             "file-in-memory",
             f"{each.holder} writes to {shown(each)}, which lies in this node's memory",
-            "put it into /tmp, /dev/shm or a home directory, which are kept",
+            "put it into a home or project directory, or into /dev/shm; a /tmp in memory is kept "
+            "only where sessions have one of their own (session.private_tmp)",
         )

@@ -39,6 +39,8 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
     }
     assert modes == {"reclaim-init": 0o755, "reclaim-relay": 0o711, "reclaim-exec": 0o755}
     # By this link the agent finds it wherever Slurm's plugins are.
-    assert Path(f"{top}{tmp_path}/libexec/plugin").readlink() == plugins / "reclaim.so"
+    libexec = Path(f"{top}{tmp_path}/libexec")
+    assert (libexec / "plugin").readlink() == plugins / "reclaim.so"
+    assert not list(libexec.glob("*.so")), "CRIU would load it as a plugin of its own"
     assert ("none of Slurm's own plugins" in done.stderr) is told
     assert (str(plugins) in done.stderr) is told

@@ -12,6 +12,7 @@ from slurm_reclaim.errors import BadRequest, NotPermitted
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.sample import Reading
+from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import requests
 from tests.unit.controller.life import Life, config, report
 from tests.unit.controller.simulated import ALICE
@@ -36,7 +37,10 @@ async def test_keep_is_the_owners_and_has_bounds(life: Any) -> None:
     for seconds in (0.5, -1.0, 1e9):
         with pytest.raises(BadRequest, match="kept"):
             await requests.keep(one.stand.desk, one.stand.alice, "7", seconds)
-    assert (await requests.keep(one.stand.desk, one.stand.olga, "7", 0)).kept_until > 0
+    until = (await requests.keep(one.stand.desk, one.stand.olga, "7", 0)).kept_until
+    await one.pass_time(60)
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.follows.startswith(f"warned {clock(until)} at the earliest; kept: ")
 
 
 async def test_keep_while_it_is_being_saved_stops_it(life: Any) -> None:
