@@ -58,11 +58,13 @@ def settings(lab: Lab, text: str) -> None:
 
 @pytest.fixture
 def impatient(gpu_lab: Lab) -> Iterator[None]:
-    settings(gpu_lab, '[gpu]\nlock_timeout = "2s"\ncall_timeout = "4s"\n')
-    yield
-    for node in NODES:
-        gpu_lab.exec(node, "rm", DROP_IN)
-        gpu_lab.restart_daemon(node, "reclaim-agent")
+    try:
+        settings(gpu_lab, '[gpu]\nlock_timeout = "2s"\ncall_timeout = "4s"\n')
+        yield
+    finally:
+        for node in NODES:
+            gpu_lab.exec(node, "rm", "-f", DROP_IN)
+            gpu_lab.restart_daemon(node, "reclaim-agent")
 
 
 def in_background(session: GpuSession, verb: str) -> list[subprocess.CompletedProcess[str]]:
@@ -377,5 +379,5 @@ def test_a_limit_that_is_too_low_is_raised_where_the_site_allows_it(
         gpu_lab.wait("the limit as it was", lambda: limits(session) == given)
     finally:
         for node in NODES:
-            gpu_lab.exec(node, "rm", DROP_IN)
+            gpu_lab.exec(node, "rm", "-f", DROP_IN)
             gpu_lab.restart_daemon(node, "reclaim-agent")

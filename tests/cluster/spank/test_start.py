@@ -135,6 +135,7 @@ def test_task_prolog_and_tmpdir(bench):
         for name in nodes:
             lab.exec(name, "sed", "-i", "/^TaskProlog=/d", conf)
         lab.exec("ctl", "scontrol", "reconfigure")
+        bench.root(f"rm -f {prolog}")
 
 
 @pytest.mark.parametrize(
