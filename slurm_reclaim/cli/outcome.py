@@ -71,12 +71,11 @@ def of_restore(asked: Session, now: Session) -> Ended | None:
     if now.state is State.FAILED:
         return Ended(RestoreFailed(now.reason, hint="the checkpoint is kept; tell an admin"))
     if now.state is State.HIBERNATED and _moved(asked, now):
-        return Ended(
-            RestoreFailed(
-                f"job {now.job} is hibernated again, its checkpoint is kept: {now.reason}",
-                hint=f"try again: reclaim restore {now.job}",
-            )
-        )
+        again = f"reclaim restore {now.job}"
+        # A reason that offers it with --accept-changed would be overruled by the plain one.
+        hint = "" if again in now.reason else f"try again: {again}"
+        told = f"job {now.job} is hibernated again, its checkpoint is kept: {now.reason}"
+        return Ended(RestoreFailed(told, hint=hint))
     return None
 
 

@@ -217,3 +217,17 @@ def test_time_left_is_told_from_the_pace_of_the_step() -> None:
     assert at("dump", 75, 17.5) == pytest.approx(2.5)
     assert at("verify", 0, 20.0) is None
     assert at("verify", 0, 21.0) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "hinted"),
+    [("no node", True), ("a file changed: reclaim restore 12 --accept-changed /a", False)],
+)
+def test_a_reason_that_names_the_way_back_is_not_overruled(
+    controller: Controller, shell: Shell, reason: str, hinted: bool
+) -> None:
+    controller.answers[RESTORE] = [session(12, State.QUEUED, since=100.0)]
+    controller.answers[LOOK] = [session(12, State.HIBERNATED, since=200.0, reason=reason)]
+    result = shell("restore", "12")
+    assert result.exit_code == RestoreFailed.exit_code
+    assert ("hint: try again" in result.stderr) is hinted
