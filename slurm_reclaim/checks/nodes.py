@@ -120,8 +120,8 @@ def _gpus(nodes: Sequence[NodeStatus]) -> list[Check]:
     return [_FAMILY.warning(name, what, hint)]
 
 
-def _no_plugin(_: NodeFacts) -> str:
-    return "the plugin or one of its programs is not installed"
+def _no_plugin(facts: NodeFacts) -> str:
+    return facts.plugin_problem or "the plugin does not work there"
 
 
 def _criu_problem(facts: NodeFacts) -> str:

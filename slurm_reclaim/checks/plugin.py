@@ -5,56 +5,24 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Agent
+from slurm_reclaim.model import plugstack
+from slurm_reclaim.model.plugstack import PLUGIN, Line
 
 _FAMILY = Family("plugin")
-_NAME = "reclaim.so"
 _LIBEXEC = "/usr/libexec/slurm-reclaim"
 _PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
-_DEPTH = 8  # of includes
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One plugin line of plugstack.conf."""
-
-    file: str
-    flag: str
-    path: str
-    arguments: tuple[str, ...]
 
 
 def judge(host: Host, slurm: Mapping[str, str], agent: Agent) -> list[Check]:
     """`slurm` is `scontrol show config`; empty where Slurm did not answer."""
     stack = slurm.get("PlugStackConfig") or "/etc/slurm/plugstack.conf"
-    ours = [line for line in lines(host, stack) if posixpath.basename(line.path) == _NAME]
+    ours = plugstack.ours(host, stack)
     checks = [*_stack(stack, ours), *_files(host, slurm, ours)]
     return [*checks, _meeting(ours[0], agent)] if ours else checks
-
-
-def lines(host: Host, path: str, depth: int = 0) -> list[Line]:
-    """Every plugin line, with `include` followed as Slurm does (shell patterns, relative to the
-    directory of the including file)."""
-    try:
-        text = host.read(path)
-    except OSError:
-        return []
-    found: list[Line] = []
-    for raw in text.splitlines():
-        words = raw.partition("#")[0].split()
-        if len(words) < 2:
-            continue
-        if words[0] == "include" and depth < _DEPTH:
-            pattern = posixpath.join(posixpath.dirname(path), words[1])
-            for name in host.glob(pattern):
-                found += lines(host, name, depth + 1)
-        elif words[0] in ("optional", "required"):
-            found.append(Line(path, words[0], words[1], tuple(words[2:])))
-    return found
 
 
 def _stack(stack: str, ours: list[Line]) -> list[Check]:
@@ -63,14 +31,14 @@ def _stack(stack: str, ours: list[Line]) -> list[Check]:
         return [
             _FAMILY.failed(
                 name,
-                f"{stack} does not name {_NAME}",
+                f"{stack} does not name {PLUGIN}",
                 f"write `include /etc/slurm/plugstack.conf.d/*.conf` into {stack} and put "
                 "etc/plugstack.conf.d/slurm-reclaim.conf there",
             )
         ]
     if len(ours) > 1:
         where = ", ".join(line.file for line in ours)
-        return [_FAMILY.failed(name, f"names {_NAME} {len(ours)} times: {where}", "keep one")]
+        return [_FAMILY.failed(name, f"names {PLUGIN} {len(ours)} times: {where}", "keep one")]
     line = ours[0]
     return [
         _FAMILY.judge(
@@ -101,7 +69,7 @@ def _meeting(line: Line, agent: Agent) -> Check:
 
 
 def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check]:
-    path = ours[0].path if ours else _NAME
+    path = ours[0].path if ours else PLUGIN
     # Slurm looks for a bare name in its PluginDir, which may be a list.
     folders = [""] if path.startswith("/") else slurm.get("PluginDir", "").split(":")
     candidates = [posixpath.join(folder, path) for folder in folders if folder or path[0] == "/"]

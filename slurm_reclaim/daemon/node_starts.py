@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_reclaim.adapters.criu.facts import FactFinder, missing_program
+from slurm_reclaim.adapters.criu.facts import FactFinder
 from slurm_reclaim.adapters.gpu.grant import grant
 from slurm_reclaim.adapters.proc import allocation, tree
+from slurm_reclaim.adapters.slurm.plugin_here import missing_program
 from slurm_reclaim.adapters.store.collection import Collection
 from slurm_reclaim.adapters.store.places import AnyStore, directory_of
 from slurm_reclaim.adapters.transport import lines

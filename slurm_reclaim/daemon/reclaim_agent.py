@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from slurm_reclaim.adapters.cuda.driver import tools_missing
 from slurm_reclaim.adapters.file_lock import FileLock
 from slurm_reclaim.adapters.gpu.cards import AT_START, NodeCards
 from slurm_reclaim.adapters.gpu.watch import nvml
+from slurm_reclaim.adapters.slurm.plugin_here import PluginHere
 from slurm_reclaim.adapters.store.keys import KeyFile
 from slurm_reclaim.adapters.store.places import AnyStore, remote_of, stock_of, store_of
 from slurm_reclaim.adapters.store.records import SessionRecords, write_durably
@@ -43,6 +45,7 @@ from slurm_reclaim.daemon.start_terms import block_io_uring
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
 
 log = logging.getLogger("slurm_reclaim.agent")
+_SLURM_PATIENCE = 60  # seconds
 
 
 class SystemClock:
@@ -68,22 +71,30 @@ class Settings:
             log.error("the old configuration stays in force: %s", error)
 
 
-def cluster_name(config: Config) -> str:
-    """ClusterName from the configuration or, once, from Slurm. Raises SchedulerUnavailable."""
-    if config.slurm.cluster:
-        return config.slurm.cluster
+def slurm_settings(config: Config) -> dict[str, str]:
+    """`scontrol show config`, asked once. Without it where the configuration names the cluster and
+    Slurm does not answer, else raises SchedulerUnavailable."""
     scontrol = sh.Command(f"{config.slurm.bin}/scontrol")
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     try:
-        text = str(scontrol("show", "config", _env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}))
-    except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
+        text = str(scontrol("show", "config", _env=environment, _timeout=_SLURM_PATIENCE))
+    except (sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException) as error:
+        if config.slurm.cluster:
+            log.warning("Slurm does not say how it is configured: %s", error)
+            return {}
         raise SchedulerUnavailable(
             f"the cluster's name could not be asked of Slurm: {error}",
             hint="set slurm.cluster in the configuration",
         ) from error
-    match = re.search(r"^ClusterName\s*=\s*(\S+)", text, re.MULTILINE)
-    if match is None:
+    return dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
+
+
+def cluster_name(config: Config, slurm: Mapping[str, str]) -> str:
+    """From the configuration or from Slurm. Raises SchedulerUnavailable."""
+    name = config.slurm.cluster or slurm.get("ClusterName", "")
+    if not name:
         raise SchedulerUnavailable("scontrol show config names no ClusterName")
-    return match[1]
+    return name
 
 
 def node_name() -> str:
@@ -119,18 +130,25 @@ def only_agent(state: Path) -> FileLock:
     )
 
 
-def fact_finder(config: Config, store: AnyStore, keys: KeyFile, gpus: NodeCards) -> FactFinder:
+def fact_finder(
+    config: Config, slurm: Mapping[str, str], store: AnyStore, keys: KeyFile, gpus: NodeCards
+) -> FactFinder:
+    plugin = PluginHere(slurm.get("PlugStackConfig", ""), f"{config.slurm.bin}/scontrol")
+
     def orders() -> bool:
         remote = remote_of(store)
         return remote is None or not remote.remote_problem()
 
-    return FactFinder(config.agent.criu, store, keys, digest(config), orders, gpus.look)
+    return FactFinder(
+        config.agent.criu, store, keys, digest(config), plugin.problem, orders, gpus.look
+    )
 
 
 async def serve(settings: Settings) -> None:
     config = settings()
     lock = only_agent(Path(config.agent.state))
-    cluster, node = cluster_name(config), node_name()
+    slurm = await asyncio.to_thread(slurm_settings, config)
+    cluster, node = cluster_name(config, slurm), node_name()
     state = Path(config.agent.state)
     keys = KeyFile(Path(config.store.keys))
     store = await asyncio.to_thread(store_of, config.store, cluster, state / "work", keys)
@@ -141,7 +159,7 @@ async def serve(settings: Settings) -> None:
     sessions = NodeSessions(config, node, records, NodeSamples(settings))
     gpus = NodeCards(nvml(), partial(tools_missing, config.gpu.cuda_checkpoint))
     await asyncio.to_thread(gpus.look, AT_START)
-    facts = await asyncio.to_thread(fact_finder, config, store, keys, gpus)
+    facts = await asyncio.to_thread(fact_finder, config, slurm, store, keys, gpus)
     controller = ControllerClient(config, Munge())
     starts = NodeStarts(settings, sessions, store, controller, facts, clock)
     orders = NodeOrders(sessions, starts, store, stock_of(store, node), clock)

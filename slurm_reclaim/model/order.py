@@ -154,6 +154,7 @@ class NodeFacts:
     criu_ok: bool = False
     criu_problem: str = ""
     plugin_seen: bool = False
+    plugin_problem: str = ""
     io_uring_disabled: int = -1
     store_ok: bool = False
     store_problem: str = ""

@@ -129,7 +129,7 @@ def stranded(
 def lacking(needs: Needs | None, facts: NodeFacts) -> str:
     """The requirement that a node with `facts` fails, "" where it meets all of them."""
     if not facts.plugin_seen:
-        return "the SPANK plugin or one of its programs is not installed there"
+        return facts.plugin_problem or "the SPANK plugin does not work there"
     if not facts.criu_ok:
         return f"CRIU is not usable: {facts.criu_problem or 'unknown problem'}"
     if not facts.store_ok:

@@ -129,6 +129,7 @@ def _compared(facts: NodeFacts) -> tuple[object, ...]:
     return (
         facts.arch, facts.kernel, facts.cpu_flags, facts.xsave, facts.glibc, facts.glibc_build,
         facts.criu, facts.criu_ok, facts.criu_problem, facts.plugin_seen,
+        facts.plugin_problem,
         facts.store_ok, facts.store_problem, facts.memory_total > 0,
         tuple((card.model, card.memory, card.mig) for card in facts.gpus),
         facts.gpu_driver, facts.gpu_problem,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cluster.conftest import PROGRAM
-from tests.cluster.sessions import only, processes
+from tests.cluster.sessions import only, processes, settle
 
 pytestmark = pytest.mark.cluster
 DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
@@ -103,6 +103,29 @@ def test_a_job_starts_as_if_we_were_not_there_and_an_event_says_why(lab, counter
     assert why in reason
     job.counts_on()
     assert job.session()["state"] == ""
+
+
+PLUGSTACK = "/etc/slurm/plugstack.conf.d/slurm-reclaim.conf"
+
+
+def test_no_session_is_restored_where_the_plugin_is_not_named(lab, counter):
+    """Its script would start from the top there, beside its checkpoint."""
+    with only(lab, "n1"):
+        job = counter()
+        before = job.seen()
+        job.reclaim("hibernate")
+        with missing(lab, PLUGSTACK):
+            lab.restart_daemon("n1", "reclaim-agent")
+            why = "plugstack.conf does not name the plugin there"
+            check = ("ctl", "reclaim", "check")
+            lab.wait("n1 tells of it", lambda: why in lab.exec(*check, check=False).stdout)
+            job.reclaim("restore", "--no-wait")
+            settle(5)
+            assert job.state == "PENDING"
+    after = job.counts_on()
+    assert (after.node, after.pid) == ("n2", before.pid)
+    assert job.output().count("started") == 1
+    lab.restart_daemon("n1", "reclaim-agent")
 
 
 # -- logins by ssh (pam_slurm_adopt) ------------------------------------------------------------

@@ -13,7 +13,6 @@ import sh
 from slurm_reclaim import __version__
 from slurm_reclaim.adapters.criu import look, processor
 from slurm_reclaim.adapters.criu.description import criu_version
-from slurm_reclaim.adapters.criu.program import LIBEXEC
 from slurm_reclaim.adapters.gpu.cards import NodeGpus
 from slurm_reclaim.adapters.proc import filesystems
 from slurm_reclaim.adapters.store.keys import KeyFile
@@ -23,8 +22,6 @@ from slurm_reclaim.ports import NodeStore
 
 # 4.2.1 closes CVE-2026-18107: a dumped process could hijack CRIU through rseq
 CRIU_FLOOR = (4, 2, 1)
-_PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
-_PLUGIN_DIRS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -58,21 +55,6 @@ def _io_uring_disabled() -> int:
         return int(Path("/proc/sys/kernel/io_uring_disabled").read_text())
     except (OSError, ValueError):
         return -1
-
-
-def missing_program(libexec: Path = LIBEXEC) -> str:
-    """A program of ours that sessions need and that can't be run here; empty where none is."""
-    programs = [str(libexec / name) for name in _PROGRAMS]
-    return next((p for p in programs if not os.access(p, os.X_OK)), "")
-
-
-def plugin_installed(libexec: Path = LIBEXEC, root: Path = Path("/")) -> bool:
-    """Whether the plugin and its programs are in their places. That slurmstepd loads it shows
-    when it asks. Slurm's plugins may lie anywhere: `make install` leaves a link beside the programs
-    to where it put ours; without one (a copy by hand) the usual places are looked at."""
-    usual = (p for pattern in _PLUGIN_DIRS for p in root.glob(f"{pattern[1:]}/reclaim.so"))
-    found = (libexec / "plugin").is_file() or any(usual)
-    return found and not missing_program(libexec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +91,17 @@ class FactFinder:
         store: NodeStore,
         keys: KeyFile,
         config_digest: str,
+        plugin_problem: Callable[[], str],
         store_orders: Callable[[], bool] = lambda: True,
         gpus: Callable[[], NodeGpus] = NodeGpus,
     ) -> None:
-        """`store_orders`: whether orders about the store can be carried out here now. `gpus`: what
+        """`plugin_problem`: why the plugin does not work here, "" where nothing is known of that.
+        `store_orders`: whether orders about the store can be carried out here now. `gpus`: what
         GPUs the node has; it must not take long."""
         self._criu = criu
         self._store = store
         self._keys = keys
+        self._plugin_problem = plugin_problem
         self._store_orders = store_orders
         self._config_digest = config_digest
         self._problem = criu_problem(criu)
@@ -130,7 +115,7 @@ class FactFinder:
             free = self._store.check()
         except (StoreUnavailable, IntegrityError) as error:
             trouble = error.message
-        uname, gpus = os.uname(), self._gpus()
+        uname, gpus, plugin = os.uname(), self._gpus(), self._plugin_problem()
         return NodeFacts(
             arch=uname.machine,
             kernel=uname.release,
@@ -143,7 +128,8 @@ class FactFinder:
             criu=self._version,
             criu_ok=not self._problem,
             criu_problem=self._problem,
-            plugin_seen=plugin_installed(),
+            plugin_seen=not plugin,
+            plugin_problem=plugin,
             io_uring_disabled=_io_uring_disabled(),
             store_ok=not trouble,
             store_problem=trouble,

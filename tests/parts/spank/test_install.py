@@ -21,6 +21,7 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
         folder.mkdir()
     for name in PROGRAMS:
         (build / name).touch()
+    (build / "slurm-version").write_text("24.11.5\n")
     if beside:
         (plugins / "proctrack_cgroup.so").touch()
     done = subprocess.run(
@@ -41,6 +42,7 @@ def test_where_the_plugin_goes(tmp_path: Path, beside: bool, destdir: bool, told
     # By this link the agent finds it wherever Slurm's plugins are.
     libexec = Path(f"{top}{tmp_path}/libexec")
     assert (libexec / "plugin").readlink() == plugins / "reclaim.so"
+    assert (libexec / "slurm-version").read_text() == "24.11.5\n"
     assert not list(libexec.glob("*.so")), "CRIU would load it as a plugin of its own"
     assert ("none of Slurm's own plugins" in done.stderr) is told
     assert (str(plugins) in done.stderr) is told

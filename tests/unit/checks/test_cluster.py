@@ -118,7 +118,11 @@ def test_a_good_fleet() -> None:
 @pytest.mark.parametrize(
     ("facts", "name", "words"),
     [
-        ({"plugin_seen": False}, "plugin on every node", "is not installed"),
+        (
+            {"plugin_problem": "it is not named", "plugin_seen": False},
+            "plugin on every node",
+            "not named",
+        ),
         ({"criu_ok": False, "criu_problem": "CRIU 4.1 is old"}, "criu on every node", "4.1 is old"),
         ({"criu_ok": False, "criu": ""}, "criu on every node", "CRIU is missing"),
         ({"store_ok": False, "store_problem": "read-only"}, "store on every node", "read-only"),
