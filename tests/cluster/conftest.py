@@ -279,10 +279,10 @@ def another_lab() -> Iterator[Callable[[str], Lab]]:
         each.down()
 
 
-# FirstJobId only goes up (test_other_lives).
+# FirstJobId only goes up (test_other_lives), and a lab that has been given a node keeps it.
 CONFIGURED = (
     "find /etc/slurm/*.conf /etc/slurm-reclaim /usr/local/sbin -type f ! -name '*.keys' "
-    '-exec sh -c \'echo "$1" $(grep -av ^FirstJobId "$1" | md5sum)\' - {} \\; | sort'
+    '-exec sh -c \'echo "$1" $(grep -aEv "^(FirstJobId|NodeName)" "$1" | md5sum)\' - {} \\; | sort'
 )
 
 
@@ -311,7 +311,7 @@ def as_found(request: pytest.FixtureRequest, at_first: dict[str, Any]) -> Iterat
     yield
     for lab in labs:
         now, first = configured(lab), at_first[lab.name]
-        differs = {node: sorted({*now[node]} ^ {*first.get(node, ())}) for node in now}
+        differs = {node: sorted({*now[node]} ^ {*first[node]}) for node in now if node in first}
         left = {node: files for node, files in differs.items() if files}
         assert not left, f"{lab.name} is configured otherwise than at first"
 
