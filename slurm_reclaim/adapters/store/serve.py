@@ -17,14 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_reclaim.adapters.criu import stream as criu
 from slurm_reclaim.adapters.store import blocks, talk
 from slurm_reclaim.adapters.store.files import read_part
-from slurm_reclaim.adapters.store.frames import FRAME, Blocks
+from slurm_reclaim.adapters.store.frames import FRAME
 from slurm_reclaim.adapters.store.packs import open_pack
 from slurm_reclaim.adapters.store.parts import FilePart
 from slurm_reclaim.errors import IntegrityError, ReclaimError
@@ -32,8 +31,6 @@ from slurm_reclaim.errors import IntegrityError, ReclaimError
 T = TypeVar("T")
 # Frames decoded ahead of the one that is written.
 _AHEAD = 4
-# And before CRIU asks, which it does when it has got ready what the memory is read into.
-_EARLY = 24
 # Lent and not read yet, with a pipe of at most 1 MiB; where it is larger they are waited for.
 _UNREAD = 4
 # Of these CRIU reads, which copies, into the memory that it restores.
@@ -56,7 +53,6 @@ class Serve:
         self._hung_up = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() or 2)))
-        self._early: dict[str, deque[Future[Blocks]]] = {}
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -70,17 +66,6 @@ class Serve:
         while not (self._hung_up and self._criu is None):
             for fd, _ in self._poll.poll():
                 self._ready(fd)
-
-    def _begin_early(self) -> None:
-        """With the memory that CRIU asks for first: meanwhile it makes processes and mappings."""
-        left = _EARLY
-        for name in sorted(name for name in self._bulk if name.startswith(_COPIED)):
-            begun = [
-                self._pool.submit(blocks.assemble, batch, self._packs)
-                for batch in islice(blocks.batches(self._bulk[name]), left)
-            ]
-            self._early[name] = deque(begun)
-            left -= len(begun)
 
     def _say(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -108,7 +93,6 @@ class Serve:
                 self._say({"told": message["number"]})
         elif message["do"] == "give":
             self._poll.register(self._listening.fileno(), select.POLLIN)
-            self._begin_early()
         elif message["do"] == "send" and fd is not None:
             self._start(self._bulk.get(message["name"]), message["name"], fd)
 
@@ -172,18 +156,16 @@ class Serve:
         from slurm_reclaim.adapters.store.lending import Ring
 
         ring = Ring(fd, _AHEAD + _UNREAD, 2 * FRAME)  # a batch may be of almost two
-        early = self._early.pop(stream.name, deque())
 
         def begin(batch: blocks.Batch) -> tuple[int, Future[int]]:
             slot = ring.take()
-            begun = early.popleft() if early else None
-            return slot, self._pool.submit(self._put, batch, begun, ring.room(slot))
+            return slot, self._pool.submit(self._put, batch, ring.room(slot))
 
         for slot, size in _ahead(stream, begin):
             ring.lend(slot, size.result())
 
-    def _put(self, batch: blocks.Batch, begun: Future[Blocks] | None, room: memoryview) -> int:
-        data = blocks.assemble(batch, self._packs) if begun is None else begun.result()
+    def _put(self, batch: blocks.Batch, room: memoryview) -> int:
+        data = blocks.assemble(batch, self._packs)
         room[: len(data)] = data
         return len(data)
 
