@@ -10,11 +10,10 @@ from slurm_reclaim.checks.host import Host
 from slurm_reclaim.checks.result import Check, Family
 from slurm_reclaim.config.schema import Agent
 from slurm_reclaim.model import plugstack
-from slurm_reclaim.model.plugstack import PLUGIN, Line
+from slurm_reclaim.model.plugstack import PLUGIN, PROGRAMS, Line
 
 _FAMILY = Family("plugin")
 _LIBEXEC = "/usr/libexec/slurm-reclaim"
-_PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
 
 
 def judge(host: Host, slurm: Mapping[str, str], agent: Agent) -> list[Check]:
@@ -90,7 +89,7 @@ def _files(host: Host, slurm: Mapping[str, str], ours: list[Line]) -> list[Check
         checks.append(_FAMILY.unchecked("plugin file", "Slurm does not say where its plugins are"))
     checks += [
         _trusted(host, program, [f"{libexec}/{program}"], "make -C spank install")
-        for program in _PROGRAMS
+        for program in PROGRAMS
     ]
     return checks
 

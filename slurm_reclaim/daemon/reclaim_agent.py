@@ -45,7 +45,9 @@ from slurm_reclaim.daemon.start_terms import block_io_uring
 from slurm_reclaim.errors import ConfigError, ReclaimError, SchedulerUnavailable
 
 log = logging.getLogger("slurm_reclaim.agent")
-_SLURM_PATIENCE = 60  # seconds
+# Seconds for Slurm to say how it is configured; fewer where that can be done without: sessions
+# wait for an agent that is started anew.
+_SLURM_PATIENCE, _SHORT_PATIENCE = 60, 5
 
 
 class SystemClock:
@@ -76,8 +78,9 @@ def slurm_settings(config: Config) -> dict[str, str]:
     Slurm does not answer, else raises SchedulerUnavailable."""
     scontrol = sh.Command(f"{config.slurm.bin}/scontrol")
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+    patience = _SHORT_PATIENCE if config.slurm.cluster else _SLURM_PATIENCE
     try:
-        text = str(scontrol("show", "config", _env=environment, _timeout=_SLURM_PATIENCE))
+        text = str(scontrol("show", "config", _env=environment, _timeout=patience))
     except (sh.ErrorReturnCode, sh.CommandNotFound, sh.TimeoutException) as error:
         if config.slurm.cluster:
             log.warning("Slurm does not say how it is configured: %s", error)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 PLUGIN = "reclaim.so"
+# What the plugin and the agent run, in a directory of their own.
+PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
 _DEPTH = 8  # of includes
 
 

@@ -139,6 +139,19 @@ def only(lab: Lab, *nodes: str) -> Iterator[None]:
             resume(lab, *others)
 
 
+@contextmanager
+def configured(lab: Lab, node: str, daemon: str, text: str) -> Iterator[None]:
+    """With this in the daemon's configuration there, and without it afterwards."""
+    place = "/etc/slurm-reclaim/conf.d/zz-test.toml"
+    try:
+        lab.exec(node, "sh", "-c", f"cat > {place}", stdin=text)
+        lab.restart_daemon(node, daemon)
+        yield
+    finally:
+        lab.exec(node, "rm", "-f", place)
+        lab.restart_daemon(node, daemon)
+
+
 def drain(lab: Lab, *nodes: str) -> None:
     lab.exec("ctl", "scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", "Reason=t")
 

@@ -11,17 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cluster.conftest import PROGRAM
-from tests.cluster.sessions import only, processes, settle
+from tests.cluster.sessions import configured, only, processes, settle
 
 pytestmark = pytest.mark.cluster
-DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
 
 
 def test_a_plain_hold_can_be_chosen(lab, counter):
-    text = '[slurm]\nheld_state = "held"\n'
-    try:
-        lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin=text)
-        lab.restart_daemon("ctl", "reclaimd")
+    with configured(lab, "ctl", "reclaimd", '[slurm]\nheld_state = "held"\n'):
         job = counter()
         before = job.seen()
         job.reclaim("hibernate")
@@ -29,9 +25,6 @@ def test_a_plain_hold_can_be_chosen(lab, counter):
         assert job.squeue("%r") == "job requeued in held state"
         job.reclaim("restore")
         assert job.counts_on().pid == before.pid
-    finally:
-        lab.exec("ctl", "rm", "-f", DROP_IN)
-        lab.restart_daemon("ctl", "reclaimd")
 
 
 # -- something of ours is missing (S10) ---------------------------------------------------------

@@ -9,12 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from tests.cluster.notebook import put
-from tests.cluster.sessions import Counter, only
+from tests.cluster.sessions import Counter, configured, only
 from tests.cluster.test_failures import is_whole
 from tests.cluster.test_hibernate import program
 
 pytestmark = pytest.mark.cluster
-DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
 STORE = "/shared/reclaim"
 
 
@@ -49,13 +48,8 @@ SILENT: dict[str, Callable[..., AbstractContextManager[None]]] = {
 @pytest.fixture(scope="module")
 def impatient(lab) -> Iterator[None]:
     """A command of Slurm's that takes longer than 2 s has not answered."""
-    try:
-        lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin='[slurm]\ntimeout = "2s"\n')
-        lab.restart_daemon("ctl", "reclaimd")
+    with configured(lab, "ctl", "reclaimd", '[slurm]\ntimeout = "2s"\n'):
         yield
-    finally:
-        lab.exec("ctl", "rm", "-f", DROP_IN)
-        lab.restart_daemon("ctl", "reclaimd")
 
 
 @pytest.mark.parametrize("what", SILENT)

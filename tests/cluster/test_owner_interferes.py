@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.cluster.sessions import Counter
+from tests.cluster.sessions import Counter, configured
 
 pytestmark = pytest.mark.cluster
-DROP_IN = "/etc/slurm-reclaim/conf.d/zz-test.toml"
 # From a login of its owner's on the node, as fast as a shell can.
 WATCH = "timeout 60 sh -c 'until {}; do :; done'"
 
 
-@contextmanager
-def hurried(lab) -> Iterator[None]:
-    try:
-        lab.exec("n1", "sh", "-c", f"cat > {DROP_IN}", stdin='[agent]\ndump_timeout = "8s"\n')
-        lab.restart_daemon("n1", "reclaim-agent")
-        yield
-    finally:
-        lab.exec("n1", "rm", "-f", DROP_IN)
-        lab.restart_daemon("n1", "reclaim-agent")
+def hurried(lab) -> AbstractContextManager[None]:
+    return configured(lab, "n1", "reclaim-agent", '[agent]\ndump_timeout = "8s"\n')
 
 
 def interfering(lab, job: Counter, command: str) -> str:

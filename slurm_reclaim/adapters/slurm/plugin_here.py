@@ -13,7 +13,6 @@ from pathlib import Path
 from slurm_reclaim.adapters.criu.program import ENVIRONMENT, LIBEXEC
 from slurm_reclaim.model import plugstack
 
-_PROGRAMS = ("reclaim-init", "reclaim-relay", "reclaim-exec")
 _PLUGIN_DIRS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm")
 # Where a slurmd that gets its configuration from slurmctld has it: what lies in /etc counts for
 # nothing then.
@@ -24,7 +23,7 @@ _TIMEOUT = 10.0  # seconds
 
 def missing_program(libexec: Path = LIBEXEC) -> str:
     """A program of ours that sessions need and that can't be run here; empty where none is."""
-    programs = [str(libexec / name) for name in _PROGRAMS]
+    programs = [str(libexec / name) for name in plugstack.PROGRAMS]
     return next((p for p in programs if not os.access(p, os.X_OK)), "")
 
 
