@@ -18,3 +18,14 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test that passed at its second try had failed at the first, as whole as what failed."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid} ({report.when})", sep="_")
+        terminalreporter.write_line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.section(title, sep="-")
+            terminalreporter.write_line(text)

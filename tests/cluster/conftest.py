@@ -155,8 +155,9 @@ class Lab:
         return self.call("logs", node, daemon).stdout
 
     def tails(self, lines: int = 25) -> list[tuple[str, str]]:
-        """(node and daemon, its newest lines), for who looks at a failure."""
-        found = []
+        """(what, its newest lines), for who looks at a failure: Slurm's lists, daemons' logs."""
+        lists = (("squeue", "-a", "-o", "%i %T %R"), ("sinfo", "-N", "-o", "%N %T %E"))
+        found = [(" ".join(it), self.exec("ctl", *it, check=False).stdout) for it in lists]
         for node in [path.stem for path in sorted(LabPlaces(self.name).run.glob("*.json"))]:
             daemons = ("reclaimd", "slurmctld") if node == "ctl" else ("reclaim-agent", "slurmd")
             for daemon in daemons:

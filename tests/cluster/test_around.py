@@ -101,24 +101,34 @@ def test_a_job_starts_as_if_we_were_not_there_and_an_event_says_why(lab, counter
 PLUGSTACK = "/etc/slurm/plugstack.conf.d/slurm-reclaim.conf"
 
 
+@contextmanager
+def unnamed(lab) -> Iterator[None]:
+    """The plugin isn't named on n1, and the controller knows."""
+    try:
+        with missing(lab, PLUGSTACK):
+            lab.restart_daemon("n1", "reclaim-agent")
+            why = "plugstack.conf does not name the plugin there"
+            check = ("ctl", "reclaim", "check")
+            lab.wait("n1 tells of it", lambda: why in lab.exec(*check, check=False).stdout)
+            yield
+    finally:
+        lab.restart_daemon("n1", "reclaim-agent")
+
+
 def test_no_session_is_restored_where_the_plugin_is_not_named(lab, counter):
     """Its script would start from the top there, beside its checkpoint."""
     with only(lab, "n1"):
         job = counter()
         before = job.seen()
         job.reclaim("hibernate")
-        with missing(lab, PLUGSTACK):
-            lab.restart_daemon("n1", "reclaim-agent")
-            why = "plugstack.conf does not name the plugin there"
-            check = ("ctl", "reclaim", "check")
-            lab.wait("n1 tells of it", lambda: why in lab.exec(*check, check=False).stdout)
+    with unnamed(lab):
+        with only(lab, "n1"):
             job.reclaim("restore", "--no-wait")
             settle(5)
             assert job.state == "PENDING"
-    after = job.counts_on()
-    assert (after.node, after.pid) == ("n2", before.pid)
-    assert job.output().count("started") == 1
-    lab.restart_daemon("n1", "reclaim-agent")
+        after = job.counts_on()
+        assert (after.node, after.pid) == ("n2", before.pid)
+        assert job.output().count("started") == 1
 
 
 # -- logins by ssh (pam_slurm_adopt) ------------------------------------------------------------
