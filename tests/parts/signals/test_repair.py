@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,8 +60,9 @@ def test_within_the_host_a_killed_tree_leaves_no_port_taken(pair):
     peer.settimeout(0.5)
     with pytest.raises(TimeoutError):
         peer.recv(100)
-    with socket.socket() as again:
-        again.bind(("127.0.0.1", port))
+    mine = f"0100007F:{port:04X}", f"0100007F:{peer.getsockname()[1]:04X}"
+    taken = [line.split()[1:3] for line in Path("/proc/net/tcp").read_text().splitlines()]
+    assert [*mine] not in taken, "not even waiting for late segments (TIME_WAIT)"
 
 
 def test_processes_that_are_gone_are_left_out(pair):
