@@ -19,11 +19,10 @@ from reclaim_lab.errors import LabError
 from reclaim_lab.node import Node
 from reclaim_lab.places import LabPlaces
 
+from tests.cluster import slurm_faults
+
 PROGRAM = Path(__file__).with_name("lab")
 ASK = Path(__file__).parent / "inside/ask.py"
-
-# For which Slurm itself takes a node out of service.
-OF_SLURM = ("Kill task failed", "Prolog error", "Duplicate jobid", "batch job complete failure")
 
 
 class Lab:
@@ -167,11 +166,14 @@ class Lab:
                 found.append((f"{node} {daemon}", done.stdout or done.stderr))
         return found
 
-    def drained(self) -> list[tuple[str, str]]:
-        """(node, reason) of those that Slurm itself took out of service."""
-        said = self.exec("ctl", "sinfo", "-h", "-R", "-o", "%n|%U|%E", check=False).stdout
-        rows = [line.split("|", 2) for line in said.splitlines()]
-        return [(row[0], row[2]) for row in rows if len(row) == 3 and row[2] in OF_SLURM]
+    def jobs_left(self, patience: float) -> str:
+        """What Slurm's queue still holds after so many seconds; empty as soon as it is."""
+        deadline = time.monotonic() + patience
+        while jobs := self.out("ctl", "squeue", "-h", "-a", "-o", "%i %j %T"):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        return jobs
 
     def is_up(self) -> bool:
         """All nodes up and every installed daemon running."""
@@ -188,15 +190,18 @@ class Lab:
         return said.split()[0] if said else ""
 
     def wait(self, what: str, seen: Callable[[], object], patience: float = 30.0) -> object:
-        """Poll until `seen` gives something true; that is returned."""
-        deadline = time.monotonic() + patience
-        while True:
-            found = seen()
-            if found:
-                return found
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not seen within {patience:g} s: {what}")
-            time.sleep(0.2)
+        """Poll until `seen` gives something true; that is returned. Where Slurm itself kept the lab
+        waiting (slurm_faults), once more."""
+        for last in (False, True):
+            deadline = time.monotonic() + patience
+            while time.monotonic() < deadline:
+                if found := seen():
+                    return found
+                time.sleep(0.2)
+            if last or not slurm_faults.waited_out(self):
+                break
+            warnings.warn(f"{self.name} lost a step while waiting for {what}", stacklevel=2)
+        raise AssertionError(f"not seen within {patience:g} s: {what}")
 
 
 def lab_name(more: str = "") -> str:
@@ -301,8 +306,8 @@ def at_first() -> dict[str, dict[str, list[str]]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def as_found(request: pytest.FixtureRequest, at_first: dict[str, Any]) -> Iterator[None]:
-    """A file of tests leaves the configuration of a lab as it was: what a failure leaves behind
-    would be found by whatever runs next, and be looked for there."""
+    """A file of tests leaves a lab as it was, with its configuration, no job and all its nodes:
+    what one leaves behind would be found by whatever runs next, and be looked for there."""
     names = {name for item in request.session.items for name in item.fixturenames
              if getattr(item, "module", None) is request.module}  # fmt: skip
     labs: list[Lab] = [request.getfixturevalue(n) for n in ("lab", "gpu_lab") if n in names]
@@ -315,21 +320,23 @@ def as_found(request: pytest.FixtureRequest, at_first: dict[str, Any]) -> Iterat
         differs = {node: sorted({*now[node]} ^ {*first[node]}) for node in now if node in first}
         left = {node: files for node, files in differs.items() if files}
         assert not left, f"{lab.name} is configured otherwise than at first"
+        jobs = lab.jobs_left(patience=90)
+        assert not jobs, f"{lab.name} has jobs that nobody ended"
+        away = lab.out("ctl", "sinfo", "-h", "-R", "-o", "%n %T %E")
+        assert not away, f"{lab.name} has nodes out of service"
 
 
 @pytest.fixture(autouse=True)
 def undrained(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A node that slurmd drained in a test ("Kill task failed": where a step is ended in the moment
-    in which it ends, slurmstepd waits in vain for UnkillableStepTimeout) is there again for those
-    that follow. Whoever promises that none is drained looks for it before the test ends."""
+    """A node that Slurm drained in a test is there again for those that follow. Whoever promises
+    that none is drained looks for it before the test ends."""
     yield
     for used in vars(request.node).get("funcargs", {}).values():
         if isinstance(used, Lab):
-            for node, reason in used.drained():
-                warnings.warn(
-                    f"{request.node.name}: {used.name} drained {node}: {reason}", stacklevel=1
-                )
-                used.exec("ctl", "scontrol", "update", f"NodeName={node}", "State=RESUME")
+            for node, reason in slurm_faults.drained(used):
+                said = f"{request.node.name}: {used.name} drained {node}: {reason}"
+                warnings.warn(said, stacklevel=1)
+                slurm_faults.resume(used, node)
 
 
 @pytest.fixture

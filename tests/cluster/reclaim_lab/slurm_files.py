@@ -10,6 +10,8 @@ from reclaim_lab.places import address, node_names
 CPUS_PER_NODE = 4
 MEMORY_PER_NODE = 8000
 SHARDS_PER_GPU = 4
+# Seconds. Slurm logs that it would like five times its MessageTimeout, and does as it is told.
+UNKILLABLE_STEP_TIMEOUT = 15
 
 
 def slurm_conf(cluster: str, nodes: int, gpus: int) -> str:
@@ -58,7 +60,7 @@ KillWait=5
 MinJobAge=300
 SlurmctldTimeout=30
 SlurmdTimeout=30
-UnkillableStepTimeout=60
+UnkillableStepTimeout={UNKILLABLE_STEP_TIMEOUT}
 
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=ctl
