@@ -67,7 +67,7 @@ class Reclaimd:
         controller = await self._controller()
         server = Server(self.config.controller.host, Munge())
         Routes(controller, lambda: self.config).add_to(server)
-        runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
+        runner = server.runner()
         await runner.setup()
         await self._listen(runner)
         self._schedule(controller)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import h11
 
-# The server closes what is idle for longer (aiohttp: 75 s); a connection that it is just closing
+# The server closes what is idle for longer (server.IDLE_FOR); a connection that it is just closing
 # must not be taken for one that is open.
 KEPT_FOR = 15.0  # seconds
 MOST_BYTES = 256 << 20  # of an answer

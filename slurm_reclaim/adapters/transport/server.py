@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 64 << 10
 MOST_BYTES_OF_AGENTS = 16 << 20  # a report of a node with hundreds of sessions and all its events
 NAMES_FOR = 600.0  # seconds an account name is remembered
+# Seconds without a request after which a connection is closed, also one that never made any:
+# anybody may open them, and each holds a descriptor. Our own are kept for less (http.KEPT_FOR).
+IDLE_FOR = 75.0
 
 _STATUS: tuple[tuple[type[ReclaimError], int], ...] = (
     (CredentialRefused, 401),
@@ -91,6 +94,11 @@ class Server:
             return await self._handle(request, answering, most)
 
         self.app.router.add_route(method, path, handle)
+
+    def runner(self) -> web.AppRunner:
+        return web.AppRunner(
+            self.app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_FOR
+        )
 
     def close_routes(self) -> None:
         """What no route takes is answered in the same words as everything else."""

@@ -54,7 +54,7 @@ class Place:
         server.route("GET", "/v1/x/{job}", self._respond)
         server.route("POST", "/v1/x", self._respond)
         server.close_routes()
-        runner = web.AppRunner(server.app, shutdown_timeout=0.1)
+        runner = server.runner()
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self.port).start()
         return runner
