@@ -160,10 +160,11 @@ async def _find(desk: Desk, caller: Caller, ref: JobRef) -> Session:
 
 
 async def _known(desk: Desk, ref: JobRef, uid: int | None) -> Session | None:
-    """The living session of that job, else the newest one that ended; among the tasks of arrays
-    that ended only of this owner."""
+    """The living session of that job, else the newest one that ended; among the tasks of an array
+    by its bare number, and those that ended, only of this owner (None: of any)."""
     if ref.array_task is None:
-        tasks = [s.job for s in desk.sessions.values() if _task_of(s, ref.job_id)]
+        mine = (s for s in desk.sessions.values() if uid is None or s.id.uid == uid)
+        tasks = [s.job for s in mine if _task_of(s, ref.job_id)]
         if tasks:
             raise BadRequest(
                 f"{ref} is a job array with {len(tasks)} managed task(s)",

@@ -69,9 +69,9 @@ def test_job_id_forms(lab, form, word):
 
 def test_someone_elses_job(lab, job):
     before = job.seen()
-    for verb in ("hibernate", "restore", "show"):
+    for verb in ("hibernate", "restore", "show", "keep", "explain", "events"):
         code, text = said(lab, verb, str(job.job), user="bob")
-        assert code in REFUSED, verb
+        assert code == 26, verb
         assert "alice" not in text, "nothing of another's session is told"
     listed = json.loads(lab.out("ctl", "reclaim", "list", "--json", user="bob"))["sessions"]
     told = json.loads(lab.out("ctl", "reclaim", "events", "--json", user="bob"))["events"]
@@ -100,9 +100,40 @@ def test_a_job_that_is_not_managed(lab, submitted):
 
 def test_a_job_that_waits(lab, submitted):
     job = submitted("--reclaim=on", "--begin=now+1hour")
-    code, text = said(lab, "hibernate", str(job))
-    assert code in REFUSED
-    assert "hint:" in text
+    for verb in ("hibernate", "restore"):
+        code, text = said(lab, verb, str(job))
+        assert code == 27
+        assert f"job {job} is PENDING" in text
+        assert "hint:" in text
+    assert lab.out("ctl", "squeue", "-h", "-j", str(job), "-o", "%T|%r") == "PENDING|BeginTime"
+
+
+def test_a_job_that_is_over(lab, counter):
+    job = counter()
+    lab.exec("ctl", "sh", "-c", f"echo 0 > {job.path}.exit")
+    job.wait_for_session("ENDED")
+    for verb in ("hibernate", "restore"):
+        code, text = said(lab, verb, str(job.job))
+        assert code == 27
+        assert f"job {job.job} can't be {verb}d: it is ENDED" in text
+    assert job.state == "COMPLETED"
+
+
+def test_a_whole_array(lab, counter):
+    """One task has to be named; nobody else is told which there are."""
+    task = counter("--array=1-2", task=2)
+    other = Counter(lab, task.job, "alice", 1)
+    other.wait_for_session("ACTIVE")
+    for verb in ("hibernate", "restore"):
+        code, text = said(lab, verb, str(task.job))
+        assert code == 28
+        assert f"{task.job}_1, {task.job}_2" in text
+        code, text = said(lab, verb, str(task.job), user="bob")
+        assert code == 26
+        assert f"{task.job}_" not in text
+    assert {each.state for each in (task, other)} == {"RUNNING"}
+    for each in (task, other):
+        each.counts_on()
 
 
 def test_a_job_that_can_not_be_requeued(lab):
@@ -123,15 +154,20 @@ def test_a_job_on_two_nodes(lab, submitted):
     running(lab, job)
     code, text = said(lab, "hibernate", str(job))
     assert code in REFUSED
-    assert "2 nodes" in text or "single-node" in text or "not managed" in text
+    assert f"job {job} runs on 2 nodes" in text
+    assert "only single-node batch jobs" in text
+    running(lab, job)
 
 
 def test_a_heterogeneous_job(lab, submitted):
     job = submitted("--reclaim=on", "-n1", ":", "-n1")
     running(lab, job)
-    code, text = said(lab, "hibernate", str(job))
-    assert code in REFUSED
-    assert "hint:" in text
+    for number in (job, job + 1):
+        code, text = said(lab, "hibernate", str(number))
+        assert code == 21
+        assert "part of a heterogeneous job" in text
+        assert "hint: only single-node batch jobs" in text
+    running(lab, job)
 
 
 def test_a_bad_option_of_sbatch(lab):

@@ -219,6 +219,9 @@ async def test_array_tasks_have_names_of_their_own(world: World, stand: Stand) -
     assert (await requests.session(desk, stand.alice, "21")).id.job_id == 21
     error = await refused(requests.session(desk, stand.alice, "20"))
     assert "20_1, 20_2" in error.hint
+    error = await refused(requests.session(desk, stand.bob, "20"))
+    assert type(error) is NotPermitted
+    assert "20_1" not in f"{error.message} {error.hint}"
     assert (await stand.hibernate(job="20_1")).state is State.HIBERNATING
     # Of tasks that have ended, too, by their owner and by operators.
     world.finish(21)
