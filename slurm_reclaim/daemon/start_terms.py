@@ -35,8 +35,9 @@ def block_io_uring(setting: str) -> bool:
 def managed_by(config: Config, message: dict[str, str]) -> tuple[bool, str]:
     """Whether the job that the plugin tells of is managed, and why."""
     facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
-    # slurmstepd does not know the name yet at this point (Slurm 24.11)
-    facts.setdefault("SLURM_JOB_USER", _user(lines.number(message, "uid", -1)))
+    # slurmstepd does not know the name yet at this point (Slurm 24.11): what is there is what the
+    # job was submitted with.
+    facts["SLURM_JOB_USER"] = _user(lines.number(message, "uid", -1))
     return adopt.decide(config.adopt, facts, message.get("option", ""))
 
 
