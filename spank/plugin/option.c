@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin.h"
@@ -27,6 +28,14 @@ static int take_option(int value, const char *text, int remote)
 	return 0;
 }
 
+/* Slurm passes an option on in the environment, from which an sbatch within the job, or within the
+ * shell of a salloc, would take it up (seen with 24.11): what its user has not said. */
+static void forget_inherited(void)
+{
+	unsetenv("_SLURM_SPANK_OPTION_reclaim_reclaim");
+	unsetenv("SLURM_SPANK__SLURM_SPANK_OPTION_reclaim_reclaim");
+}
+
 /* Registered by hand: the static table spank_options[] is not read by sbatch. */
 void register_option(spank_t spank)
 {
@@ -39,6 +48,9 @@ void register_option(spank_t spank)
 		.cb = take_option,
 	};
 
+	/* In sbatch and salloc, before they look at their command line. */
+	if (spank_context() == S_CTX_ALLOCATOR)
+		forget_inherited();
 	if (spank_option_register(spank, &option) != ESPANK_SUCCESS)
 		slurm_error("reclaim: couldn't register the option --reclaim");
 }

@@ -35,6 +35,18 @@ def test_the_option_arrives(bench):
     assert bench.events(job)[0]["option"] == "on"
 
 
+def test_the_option_is_not_handed_down(bench):
+    """To what is submitted within a job, or in the shell of an allocation, that has it."""
+    text = "sbatch --parsable -w n1 -D /tmp -o /dev/null --wrap true"
+    for options, want in (("", ""), (" --reclaim=off", "off")):
+        inner = text + options
+        said, _ = bench.run(inner, "--reclaim=on")
+        shell = ("salloc", "-Q", "--reclaim=on", "sh", "-c", inner)
+        for job in (int(said), int(bench.lab.out("ctl", *shell, user="alice"))):
+            bench.ended(job)
+            assert bench.events(job)[0]["option"] == want
+
+
 def test_a_wrong_value_is_refused(node):
     done = node.exec(
         "ctl", "sbatch", "--reclaim=maybe", user="alice", stdin="#!/bin/sh\n", check=False
