@@ -165,6 +165,17 @@ def processes(lab: Lab, node: str, user: str = "alice") -> list[str]:
     return lab.exec(node, "ps", "-o", "pid=,args=", "-u", user, check=False).stdout.splitlines()
 
 
+def outside_of_job(lab: Lab, node: str, user: str = "alice") -> dict[str, str]:
+    """Of the user's processes on the node that are not in all those cgroups, of every controller,
+    into which Slurm has put its own process of their one job: PID and /proc/PID/cgroup."""
+    script = "for pid in $(pgrep -u {0}); do echo PID $pid; cat /proc/$pid/cgroup; done"
+    said = lab.out(node, "sh", "-c", script.format(user)).split("PID ")[1:]
+    found = {pid: groups.strip() for pid, groups in (part.split("\n", 1) for part in said)}
+    relay = found[lab.out(node, "pgrep", "-u", user, "-x", "reclaim-relay")]
+    assert "/step_batch/" in relay
+    return {pid: groups for pid, groups in found.items() if groups != relay}
+
+
 def settle(seconds: float) -> None:
     """Let the controller look at the world a few times."""
     time.sleep(seconds)

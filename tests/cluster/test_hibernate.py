@@ -190,10 +190,11 @@ def test_hibernate_twice_and_restore_twice_say_so(lab, counter):
     assert again.returncode == 27, again.stderr
 
 
-def program(lab, text: str) -> Counter:
+def program(lab, text: str, *options: str) -> Counter:
     """A managed job that runs `text`, which says how far it is in the file $SAY."""
-    job = lab.sbatch(f"#!/bin/bash\nexport SAY=$HOME/count-$SLURM_JOB_ID\n{text}\n",
-                     "--reclaim=on", "-D", "/shared/home/alice", "-o", "%j.out")  # fmt: skip
+    script = f"#!/bin/bash\nexport SAY=$HOME/count-$SLURM_JOB_ID\n{text}\n"
+    words = ["--reclaim=on", "-D", "/shared/home/alice", "-o", "%j.out"]
+    job = lab.sbatch(script, *words, *options)
     one = Counter(lab, job, "alice")
     one.wait_for("RUNNING")
     one.wait_for_session("ACTIVE")

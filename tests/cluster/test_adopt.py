@@ -1,0 +1,117 @@
+"""Rules choose jobs by what Slurm itself tells of them; and what all of it asks of Slurm."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.sessions import Counter, configured
+
+pytestmark = pytest.mark.cluster
+RULES = """
+[[adopt]]
+name = "left alone"
+manage = false
+job_name = ["nb-tmp*"]
+[[adopt]]
+partition = ["gpu"]
+[[adopt]]
+qos = ["cour*"]
+[[adopt]]
+account = ["physics"]
+[[adopt]]
+user = ["bob"]
+[[adopt]]
+job_name = ["nb-?"]
+"""
+# Options of a job, its user, and whether a rule takes it in.
+JOBS = {
+    "no rule": ((), "alice", False),
+    "partition": (("-p", "gpu"), "alice", True),
+    "qos": (("--qos=course",), "alice", True),
+    "account": (("-A", "physics"), "alice", True),
+    "user": ((), "bob", True),
+    "job name": (("-J", "nb-7"), "alice", True),
+    "another name": (("-J", "nb-77"), "alice", False),
+    "an earlier rule": (("-p", "gpu", "-J", "nb-tmp1"), "alice", False),
+    "the user's no": (("-p", "gpu", "--reclaim=off"), "alice", False),
+}
+
+
+@contextmanager
+def known_to_slurm(lab) -> Iterator[None]:
+    def tell(*words: str, check: bool = True) -> None:
+        lab.exec("ctl", "sacctmgr", "-iQ", *words, check=check)
+
+    try:
+        tell("add", "qos", "course")
+        tell("modify", "user", "alice", "set", "qos+=course")
+        tell("add", "account", "physics")
+        tell("add", "user", "alice", "account=physics")
+        yield
+    finally:
+        tell("delete", "user", "alice", "account=physics", check=False)
+        tell("delete", "account", "physics", check=False)
+        tell("modify", "user", "alice", "set", "qos-=course", check=False)
+        tell("delete", "qos", "course", check=False)
+
+
+def started(lab, what: str) -> Counter:
+    options, user, _ = JOBS[what]
+    words = ["--mem=100M", "-D", "/tmp", "-o", "/dev/null", *options]
+    job = Counter(lab, lab.sbatch("#!/bin/sh\nsleep 600\n", *words, user=user), user)
+    job.wait_for("RUNNING")
+    return job
+
+
+def test_jobs_are_chosen_by_rules(lab):
+    with (
+        known_to_slurm(lab),
+        configured(lab, "n1", "reclaim-agent", RULES),
+        configured(lab, "n2", "reclaim-agent", RULES),
+    ):
+        alone = {what: started(lab, what) for what in JOBS if not JOBS[what][2]}
+        try:
+            for what in JOBS:
+                if JOBS[what][2]:
+                    job = started(lab, what)
+                    try:
+                        job.wait_for_session("ACTIVE")
+                    finally:
+                        job.cancel()
+            # These began before, and every agent has reported since.
+            assert [what for what, job in alone.items() if job.session()["state"]] == []
+        finally:
+            for job in alone.values():
+                job.cancel()
+            assert not lab.jobs_left(60)
+
+
+# -- one query for the whole cluster ------------------------------------------------------------
+
+LOOK = 16.0  # seconds, of which an interval of the lab's is two
+
+
+def queries(lab) -> int:
+    """How often reclaimd's account asked slurmctld within LOOK seconds."""
+    lab.exec("ctl", "sdiag", "-r")
+    time.sleep(LOOK)
+    said = lab.out("ctl", "sdiag")
+    found = re.search(r"^\s*slurm-reclaim\s.*count:(\d+)", said, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def test_sessions_cost_no_queries(lab, counter: Callable[..., Counter]):
+    alone = queries(lab)
+    assert alone >= LOOK / 2 - 2
+    asleep = [counter("--mem=100M") for _ in range(2)]
+    for job in asleep:
+        job.reclaim("hibernate")
+    for _ in range(4):
+        counter("--mem=100M")
+    time.sleep(4)
+    assert abs(queries(lab) - alone) <= 2
