@@ -222,6 +222,8 @@ async def test_array_tasks_have_names_of_their_own(world: World, stand: Stand) -
     error = await refused(requests.session(desk, stand.bob, "20"))
     assert type(error) is NotPermitted
     assert "20_1" not in f"{error.message} {error.hint}"
+    told = await requests.events(desk, stand.alice, "20_2", 0, 10)
+    assert {event.details["task"] for event in told} == {"20_2"}
     assert (await stand.hibernate(job="20_1")).state is State.HIBERNATING
     # Of tasks that have ended, too, by their owner and by operators.
     world.finish(21)
