@@ -53,8 +53,12 @@ def unmanageable(facts: Mapping[str, str]) -> str:
 
 
 def granted(facts: Mapping[str, str]) -> list[str]:
-    """Names of the GRES a job was given, in every way that a pattern may name them. The type is
+    """Names of the GPUs a job was given, in every way that a pattern may name them. The type is
     known only where the job asked for it with --gpus=TYPE:N or the like."""
+    # These two Slurm takes away from a job that has none. The others may be those of the job in
+    # which it was submitted (seen with 24.11).
+    if not facts.get("SLURM_JOB_GPUS") and facts.get("SLURM_GPUS_ON_NODE", "0") in ("", "0"):
+        return []
     names: list[str] = []
     for key in sorted(facts):
         if not key.startswith("SLURM_GPUS") or facts[key] in ("", "0"):

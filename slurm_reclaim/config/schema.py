@@ -367,7 +367,7 @@ class Adopt:
     account: list[str] = setting([], "Account names.")
     user: list[str] = setting([], "User names.")
     job_name: list[str] = setting([], "Job names.", example='["spawner-jupyterhub"]')
-    gres: list[str] = setting([], "GRES or TRES the job was given.", example='["gpu*"]')
+    gres: list[str] = setting([], "GPUs: gpu; gpu:a100 only by --gpus=a100:N.", example='["gpu*"]')
 
 
 @dataclass(frozen=True)

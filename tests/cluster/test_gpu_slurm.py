@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.conftest import Lab
 from tests.cluster.gpu_sessions import SPLIT, changed, script
-from tests.cluster.sessions import Counter, only
+from tests.cluster.sessions import Counter, configured, only
 
 pytestmark = pytest.mark.cluster
 
@@ -128,6 +128,38 @@ def test_each_form_comes_back_on_another_card_of_another_node(
     assert (node, runs) == ("n2", "1")
     # and that is news: what it was started with is of the first run
     assert job.text("old").split("|")[2:] == ["n1", "0"]
+
+
+STALE = "--export=ALL,SLURM_GPUS=simulated:1,SLURM_GPUS_ON_NODE=1,SLURM_JOB_GPUS=0"
+
+
+def test_a_rule_takes_in_jobs_by_the_gpu_they_have(gpu_lab: Lab) -> None:
+    """Not by one of the job in whose environment they were submitted."""
+    rules = '[[adopt]]\npartition = ["main"]\ngres = ["gpu"]\n'
+    rules += '[[adopt]]\npartition = ["gpu"]\ngres = ["gpu:simulated*"]\n'
+    wanted = {
+        (STALE,): "",
+        ("-p", "gpu", STALE): "",
+        ("-p", "gpu", "--gpus=1"): "",
+        ("--gres=gpu:simulated:1",): "ACTIVE",
+        ("-p", "gpu", "--gpus=simulated:1"): "ACTIVE",
+    }
+    jobs: dict[tuple[str, ...], Counter] = {}
+    with configured(gpu_lab, "n1", "reclaim-agent", rules):
+        try:
+            for options, state in wanted.items():
+                words = ["-w", "n1", "--mem=100M", "-D", "/tmp", "-o", "/dev/null", *options]
+                number = gpu_lab.sbatch("#!/bin/sh\nsleep 600\n", *words)
+                jobs[options] = job = Counter(gpu_lab, number, "alice")
+                job.wait_for("RUNNING")
+                if state:
+                    job.wait_for_session(state)
+                    job.cancel()  # the next one needs its card
+            for options, job in jobs.items():
+                assert wanted[options] or not job.session()["state"], options
+        finally:
+            for job in jobs.values():
+                job.cancel()
 
 
 def test_another_index_on_the_same_node(gpu_lab: Lab, start: Callable[..., CudaJob]) -> None:

@@ -85,7 +85,12 @@ def test_what_can_not_be_hibernated_is_never_managed(
         # An index, so one GPU.
         ({"SLURM_JOB_GPUS": "0"}, ["gpu"]),
         ({"SLURM_GPUS_ON_NODE": "2"}, ["gpu", "gpu:2"]),
-        ({"SLURM_GPUS_PER_NODE": "a100:2"}, ["gpu", "gpu:a100:2", "gpu:a100"]),
+        (
+            {"SLURM_JOB_GPUS": "0,1", "SLURM_GPUS_PER_NODE": "a100:2"},
+            ["gpu", "gpu:a100:2", "gpu:a100"],
+        ),
+        # Of the job in which it was submitted.
+        ({"SLURM_GPUS": "2", "SLURM_GPUS_PER_NODE": "a100:2", "SLURM_GPUS_ON_NODE": "0"}, []),
     ],
 )
 def test_names_of_what_was_given(facts: dict[str, str], names: list[str]) -> None:
@@ -93,7 +98,7 @@ def test_names_of_what_was_given(facts: dict[str, str], names: list[str]) -> Non
 
 
 def test_gres_patterns() -> None:
-    facts = FACTS | {"SLURM_GPUS": "a100:2"}
+    facts = FACTS | {"SLURM_GPUS": "a100:2", "SLURM_GPUS_ON_NODE": "2"}
     assert decide([Adopt(gres=["gpu:a100"])], facts, "")[0]
     assert decide([Adopt(gres=["gres/gpu*"])], facts, "")[0]
     assert not decide([Adopt(gres=["gpu:v100*"])], facts, "")[0]
