@@ -93,7 +93,7 @@ def test_jobs_are_chosen_by_rules(lab):
 
 # -- one query for the whole cluster ------------------------------------------------------------
 
-LOOK = 16.0  # seconds, of which an interval of the lab's is two
+LOOK = 10.0  # seconds, of which an interval of the lab's is two
 
 
 def queries(lab) -> int:

@@ -80,7 +80,7 @@ def heard(jobs: list[Counter], before: list[list[str]]) -> list[list[str]]:
     return [sorted(now[len(was) :]) for now, was in zip(last, before, strict=True)]
 
 
-def test_signals_reach_it_as_any_job(lab, watchers):
+def test_signals_reach_it_as_any_job(lab, elder, watchers):
     for how in ((), ("--batch",), ("--full",)):
         before = [words(job) for job in watchers]
         for name in ("USR1", "HUP", "TERM", "CONT", "INT"):
@@ -131,7 +131,7 @@ def test_the_time_limit_warns_it_and_ends_it(lab):
 # -- its place ----------------------------------------------------------------------------------
 
 
-def test_slurms_tools_find_it(lab, elder, counter):
+def test_slurms_tools_find_it(lab, counter):
     with only(lab, "n1"):
         job = counter()
     moved(lab, job)
@@ -206,7 +206,8 @@ def test_each_of_its_lines_is_there_once(lab, mode):
             job.reclaim("restore")
             lab.wait("its next lines", lambda count=count: last(lab, job) > count + 5)
         lab.exec("ctl", "scancel", "-s", "STOP", "--batch", str(job.job))
-        lab.wait("it to stop", lambda: "T" in lab.out(job.node, "ps", "-o", "stat=", "-u", "alice"))
+        stopped = ("pgrep", "-u", "alice", "-x", "-r", "T", "python3")  # after the relay
+        lab.wait("it to stop", lambda: lab.exec(job.node, *stopped, check=False).stdout)
         out = numbers(lab, job, "out")
         assert out == list(range(1, len(out) + 1))
         errors = numbers(lab, job, "err")
@@ -235,14 +236,23 @@ def numbers(lab, job: Counter, end: str) -> list[int]:
 def test_it_has_the_time_that_was_left(lab, elder):
     """In Slurm's whole minutes, and no more of it after each restore."""
     lab.wait("a minute to be over", lambda: seconds(elder.squeue("%M")) > 65, 90)
-    for _ in range(2):
-        elder.reclaim("hibernate")
+
+    def runs() -> list[int]:
+        """Seconds of those that are over."""
         rows = lab.out("ctl", "sacct", "-DXnP", "-j", str(elder.job), "-o", "State,ElapsedRaw")
-        used = sum(int(row.split("|")[1]) for row in rows.splitlines() if row[:8] == "REQUEUED")
-        assert used > 65
+        return [int(row.split("|")[1]) for row in rows.splitlines() if row[:8] == "REQUEUED"]
+
+    for count in (1, 2):
+        elder.reclaim("hibernate")
+        lab.wait("the run in accounting", lambda count=count: len(runs()) == count)
+        used = sum(runs())
         # It was asked how long it had run some seconds before its end.
         possible = {math.ceil((1800 - used + late) / 60) * 60 for late in range(10)}
-        assert seconds(elder.squeue("%l")) in possible
+
+        def limited(possible: set[int] = possible) -> bool:
+            return seconds(elder.squeue("%l")) in possible
+
+        lab.wait(f"a limit of {possible}", limited)  # put on the job once it is seen held
         elder.reclaim("restore")
-        assert seconds(elder.squeue("%l")) in possible
+        assert limited()
         elder.counts_on()
