@@ -44,7 +44,10 @@ def decide(rules: Sequence[Adopt], facts: Mapping[str, str], option: str) -> tup
 
 def unmanageable(facts: Mapping[str, str]) -> str:
     """Why a job of this shape can't be managed at all; empty if it can."""
-    if facts.get("SLURM_HET_SIZE", "0") not in ("", "0", "1"):
+    # Of another job it is what this one was submitted in (its environment comes along).
+    leader = facts.get("SLURM_JOB_ID_HET_GROUP_0", facts.get("SLURM_JOB_ID"))
+    het = facts.get("SLURM_HET_SIZE", "0") not in ("", "0", "1")
+    if het and leader == facts.get("SLURM_JOB_ID"):
         return "it is a heterogeneous job; only single-node batch jobs can be hibernated"
     nodes = facts.get("SLURM_JOB_NUM_NODES", "1")
     if nodes not in ("", "1"):

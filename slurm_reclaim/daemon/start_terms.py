@@ -37,6 +37,7 @@ def managed_by(config: Config, message: dict[str, str]) -> tuple[bool, str]:
     facts = {k.removeprefix("env."): v for k, v in message.items() if k.startswith("env.")}
     # slurmstepd does not know the name yet at this point (Slurm 24.11): what is there is what the
     # job was submitted with.
+    facts["SLURM_JOB_ID"] = message.get("job", "")
     facts["SLURM_JOB_USER"] = _user(lines.number(message, "uid", -1))
     return adopt.decide(config.adopt, facts, message.get("option", ""))
 

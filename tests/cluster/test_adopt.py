@@ -37,6 +37,12 @@ JOBS = {
     "user": ((), "bob", True),
     "job name": (("-J", "nb-7"), "alice", True),
     "another name": (("-J", "nb-77"), "alice", False),
+    "by its environment": (("--export=ALL,SLURM_JOB_USER=bob",), "alice", False),
+    "submitted in a heterogeneous job": (
+        ("--reclaim=on", "--export=ALL,SLURM_HET_SIZE=2,SLURM_JOB_ID_HET_GROUP_0=1"),
+        "alice",
+        True,
+    ),
     "an earlier rule": (("-p", "gpu", "-J", "nb-tmp1"), "alice", False),
     "the user's no": (("-p", "gpu", "--reclaim=off"), "alice", False),
 }

@@ -14,6 +14,12 @@ FACTS = {
 NOTEBOOKS = Adopt(name="notebooks", job_name=["spawner-*"])
 
 
+def test_what_was_submitted_within_a_heterogeneous_job_is_none() -> None:
+    facts = FACTS | {"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "7"}
+    assert not decide([NOTEBOOKS], facts, "on")[0]
+    assert decide([NOTEBOOKS], facts | {"SLURM_JOB_ID_HET_GROUP_0": "5"}, "on")[0]
+
+
 def test_without_rules_nothing_is_managed() -> None:
     assert decide([], FACTS, "") == (
         False,
