@@ -13,7 +13,7 @@ from typing import Any
 from slurm_reclaim.errors import AgentUnavailable, Refused
 from slurm_reclaim.model import blocker
 from slurm_reclaim.model.lifecycle import Fact
-from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
+from slurm_reclaim.model.notice import Channel, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.model.words import clock, span
@@ -235,7 +235,7 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     every = (*warned.deliveries, *answers)
     enough = desk.settings.config.notice.enough
     told = [str(each.channel) for each in every if each.ok]
-    failed = [_failure(each) for each in every if not each.ok]
+    failed = [tell.failure(each) for each in every if not each.ok]
     details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
     warned = replace(warned, deliveries=every)
     in_time = desk.clock.now() < warned.deadline
@@ -255,7 +255,3 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
     desk.update(session.id, warned=warned)
     desk.apply(session.id, Fact.WITHDRAWN, reason, details, **cooled(desk, NOT_TOLD))
-
-
-def _failure(delivery: Delivery) -> str:
-    return f"{delivery.channel}: {delivery.error or 'not confirmed'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -22,6 +23,11 @@ SHADOW = """
 name = "only watched"
 job_name = ["watched"]
 mode = "shadow"
+
+[[rule]]
+name = "not in a hurry"
+job_name = ["patient"]
+window = "100s"
 """
 
 
@@ -183,6 +189,69 @@ def test_an_agent_that_is_silent_stops_everything(lab: Lab, prod: None) -> None:
         job.wait_for_session("HIBERNATED")
         kinds = job.kinds()
         assert kinds.count("notice-delivered") >= 1
+    finally:
+        job.cancel()
+
+
+def test_what_is_recorded_is_judged_the_same_by_replay(lab: Lab, prod: None) -> None:
+    """By the configuration in force: what `replay` says of the recording is what was done."""
+    trace = f"/tmp/recorded-{time.time_ns()}.jsonl.zst"
+    recording = subprocess.Popen(
+        lab._entering("ctl", "root", ["reclaim", "record", "--output", trace, "--for", "40s"]),
+        stdout=subprocess.DEVNULL,
+    )
+    job = Counter.start(lab)
+    try:
+        assert recording.wait(90) == 0
+        (told,) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
+        (passed,) = [e for e in job.events() if e["kind"] == "deadline-passed"]
+        found = json.loads(lab.out("ctl", "reclaim", "replay", trace, "--json"))
+        mine = {a["act"]: a["at"] for a in found["acts"] if f"/{job.job}." in a["session"]}
+        assert mine["warned"] == pytest.approx(told["at"], abs=5)
+        assert mine["hibernated"] == pytest.approx(passed["at"], abs=5)
+        other = lab.out("ctl", "sh", "-c", f"echo '[idle]\nwindow = \"1h\"' > /tmp/other.toml; "
+                        f"reclaim replay {trace} --policy /tmp/other.toml --json")  # fmt: skip
+        assert json.loads(other)["acts"] == []
+    finally:
+        job.cancel()
+        recording.kill()
+        lab.exec("ctl", "rm", "-f", trace, "/tmp/other.toml")
+
+
+def test_the_clock_goes_on_over_a_death_of_either_daemon(lab: Lab, prod: None) -> None:
+    """C28, C59: neither from the start again, nor at once."""
+    begun = time.time()
+    job = Counter.start(lab, "--job-name=patient")
+
+    def idle() -> float:
+        done = lab.ask("explain", str(job.job), "--json")
+        return json.loads(done.stdout).get("idle", 0.0)
+
+    try:
+        # What it is idle for is in the journal at least once a minute.
+        lab.wait("most of its window", lambda: idle() > 70, 120)
+        lab.restart_daemon("ctl", "reclaimd", kill=True)
+        lab.restart_daemon(job.node, "reclaim-agent", kill=True)
+        again = time.time()
+        lab.wait("its clock", lambda: idle() > 0)
+        assert idle() > 10 + time.time() - again, "from the start"
+        lab.wait("the end of the window", lambda: "idle-confirmed" in job.kinds(), 120)
+        (confirmed,) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
+        assert confirmed["at"] - begun >= 100
+        assert confirmed["at"] - again < 100
+    finally:
+        job.cancel()
+
+
+def test_a_short_keep_gives_a_whole_window(lab: Lab, prod: None) -> None:
+    job = Counter.start(lab)
+    try:
+        job.wait_for_session("WARNED")
+        job.reclaim("keep", "--for", "1s")
+        kept = time.time()
+        job.wait_for_session("WARNED")
+        (_, again) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
+        assert again["at"] - kept >= 9.5
     finally:
         job.cancel()
 
