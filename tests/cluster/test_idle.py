@@ -23,11 +23,6 @@ SHADOW = """
 name = "only watched"
 job_name = ["watched"]
 mode = "shadow"
-
-[[rule]]
-name = "not in a hurry"
-job_name = ["patient"]
-window = "100s"
 """
 
 
@@ -216,31 +211,6 @@ def test_what_is_recorded_is_judged_the_same_by_replay(lab: Lab, prod: None) -> 
         job.cancel()
         recording.kill()
         lab.exec("ctl", "rm", "-f", trace, "/tmp/other.toml")
-
-
-def test_the_clock_goes_on_over_a_death_of_either_daemon(lab: Lab, prod: None) -> None:
-    """C28, C59: neither from the start again, nor at once."""
-    begun = time.time()
-    job = Counter.start(lab, "--job-name=patient")
-
-    def idle() -> float:
-        done = lab.ask("explain", str(job.job), "--json")
-        return json.loads(done.stdout).get("idle", 0.0)
-
-    try:
-        # What it is idle for is in the journal at least once a minute.
-        lab.wait("most of its window", lambda: idle() > 70, 120)
-        lab.restart_daemon("ctl", "reclaimd", kill=True)
-        lab.restart_daemon(job.node, "reclaim-agent", kill=True)
-        again = time.time()
-        lab.wait("its clock", lambda: idle() > 0)
-        assert idle() > 10 + time.time() - again, "from the start"
-        lab.wait("the end of the window", lambda: "idle-confirmed" in job.kinds(), 120)
-        (confirmed,) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
-        assert confirmed["at"] - begun >= 100
-        assert confirmed["at"] - again < 100
-    finally:
-        job.cancel()
 
 
 def test_a_short_keep_gives_a_whole_window(lab: Lab, prod: None) -> None:
