@@ -1,4 +1,4 @@
-"""The idle clock while daemons die: it does not begin anew, and is not trusted where nobody looked."""
+"""The idle clock while daemons die: it does not begin anew, and is not trusted blindly either."""
 
 from __future__ import annotations
 
