@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 
-from slurm_reclaim.errors import Refused
 from slurm_reclaim.model.lifecycle import Fact
 from slurm_reclaim.model.notice import NoticeKind
 from slurm_reclaim.model.sample import Signal
@@ -16,11 +15,10 @@ from slurm_reclaim.policy.idleness import idle_span
 from slurm_reclaim.policy.terms import GPU_SIGNALS, Terms
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk, Details
-from slurm_reclaim.stages.hibernate import see_that_it_can
-from slurm_reclaim.stages.judge import cooled, guard_of, judge, seen_in_the_way, vram_held
+from slurm_reclaim.stages.judge import guard_of, judge, seen_in_the_way, vram_held
 
 
-async def step(desk: Desk, session: Session) -> None:
+def step(desk: Desk, session: Session) -> None:
     decision, terms = judge(desk, session)
     _report_stuck(desk, session)
     evidence = desk.evidence.get(session.id)
@@ -31,7 +29,7 @@ async def step(desk: Desk, session: Session) -> None:
         return
     span_name = idle_span(evidence)
     if terms.mode == "shadow":
-        await _would(desk, session, decision, terms, guard, span_name)
+        _would(desk, session, decision, terms, guard, span_name)
     elif guard is not None:
         desk.note(session.id, "not-warned", f"{guard.name}: {guard.reason}")
     elif terms.action == "notify":
@@ -51,7 +49,7 @@ def details_of(desk: Desk, session: Session, decision: Decision, terms: Terms) -
     }
 
 
-async def _would(
+def _would(
     desk: Desk,
     session: Session,
     decision: Decision,
@@ -60,12 +58,12 @@ async def _would(
     span_name: float,
 ) -> None:
     """Shadow mode: said once for each span of idleness, and nothing else happens. What stands in
-    the way is said once, too, and may pass while the session stays idle."""
+    the way is said once, too, and may pass while the session stays idle. Slurm is not asked: that
+    is for those who are to be warned."""
     if session.shadowed >= span_name:
         return
     if guard is None and terms.action == "hibernate":
-        guard = await _refusal(desk, session)
-        session = desk.sessions[session.id]
+        guard = seen_in_the_way(session)
     details: Details = {
         "action": "would_hibernate_session",
         **details_of(desk, session, decision, terms),
@@ -81,20 +79,6 @@ async def _would(
         desk.update(session.id, shadowed=span_name)
     numbers = " ".join(f"{name}={value}" for name, value in details.items())
     desk.note(session.id, "shadow", f"{reason} [{numbers}]", details, about=about)
-
-
-async def _refusal(desk: Desk, session: Session) -> Guard | None:
-    """Why its owner would not be warned, as far as is known without ordering a look: looked at
-    again after the cool-down, as after a refused preflight. Raises Unavailable."""
-    found = seen_in_the_way(session)
-    if found is None:
-        try:
-            await see_that_it_can(desk, session)
-        except Refused as refusal:
-            found = Guard("blocked", refusal.message)
-    if found is not None:
-        desk.update(session.id, **cooled(desk, found.reason))
-    return found
 
 
 def _tell_only(desk: Desk, session: Session, decision: Decision, span_name: float) -> None:

@@ -56,7 +56,7 @@ async def step(desk: Desk, session: Session) -> None:
     session = desk.sessions[session.id]
     if session.state is State.ACTIVE:
         await warn.clear_up(desk, session)
-        await idle.step(desk, desk.sessions[session.id])
+        idle.step(desk, desk.sessions[session.id])
     elif session.state is State.IDLE:
         await warn.idle(desk, session)
     elif session.state is State.WARNED:

@@ -29,7 +29,7 @@ def would_not(guard: str) -> tuple[str, str]:
 
 
 async def test_what_its_agent_has_found_in_the_way(life: Any) -> None:
-    one = await life(mode="shadow", idle=with_idle(cooldown=300.0)).start()
+    one = await life(mode="shadow").start()
     one.node.looked = one.world.time
     one.node.blockers = (TRACED,)
     await one.pass_time(1500)
@@ -43,18 +43,6 @@ async def test_what_its_agent_has_found_in_the_way(life: Any) -> None:
     assert one.state is State.ACTIVE
 
 
-async def test_what_slurm_can_not_requeue(life: Any) -> None:
-    one = await life(mode="shadow", idle=with_idle(cooldown=300.0)).start()
-    one.job.requeue = False
-    await one.pass_time(1500)
-    assert said(one) == [would_not("blocked")]
-    (event,) = [e for e in one.stand.journal.events(limit=1000) if e.kind == "shadow"]
-    assert "may not be requeued" in event.reason
-    one.job.requeue = True
-    await one.pass_time(600)
-    assert said(one) == [would_not("blocked"), WOULD]
-
-
 async def test_a_guard_that_passes(life: Any) -> None:
     one = await life(mode="shadow", idle=with_idle(min_age=1500.0)).start()
     await one.pass_time(1200)
@@ -63,9 +51,10 @@ async def test_a_guard_that_passes(life: Any) -> None:
     assert said(one) == [would_not("too-young"), WOULD]
 
 
-async def test_a_rule_that_only_tells_asks_for_no_look(life: Any) -> None:
+async def test_what_is_in_the_way_of_a_hibernation_is_not_in_that_of_a_notice(life: Any) -> None:
     one = await life(mode="shadow", rule=[Rule(user=["alice"], action="notify")]).start()
-    one.job.requeue = False
+    one.node.looked = one.world.time
+    one.node.blockers = (TRACED,)
     await one.pass_time(1500)
     assert said(one) == [WOULD]
 
