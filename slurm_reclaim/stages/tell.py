@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from slurm_reclaim.errors import RequeueFailed, Unavailable
@@ -50,9 +50,17 @@ def notice_of(desk: Desk, session: Session, kind: NoticeKind, reason: str, id: s
     )
 
 
-def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True) -> None:
-    """Start telling; answers gather in `desk.tellings[notice.id]`."""
-    channels = desk.settings.config.notice.channels
+def send(
+    desk: Desk,
+    session: Session,
+    notice: Notice,
+    *,
+    terminals: bool = True,
+    only: Collection[str] = (),
+) -> None:
+    """Start telling; answers gather in `desk.tellings[notice.id]`. `only`: by no other channels,
+    where it names some."""
+    channels = only or desk.settings.config.notice.channels
     if desk.notifier is None and notice.kind is not NoticeKind.WARNING:
         return  # nobody will ask what became of it
     telling = desk.tellings.setdefault(notice.id, Telling())
@@ -63,7 +71,7 @@ def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True
         _order_terminals(desk, session, notice)
     telling.waiting += 1
     telling.task = asyncio.get_running_loop().create_task(
-        _deliver(desk, notice, telling, session.id)
+        _deliver(desk, notice, telling, session.id, only)
     )
 
 
@@ -77,12 +85,16 @@ def send_admins(desk: Desk, reason: str, kind: NoticeKind = NoticeKind.BRAKE) ->
 
 
 async def _deliver(
-    desk: Desk, notice: Notice, telling: Telling, of: SessionId | None = None
+    desk: Desk,
+    notice: Notice,
+    telling: Telling,
+    of: SessionId | None = None,
+    only: Collection[str] = (),
 ) -> None:
     assert desk.notifier is not None
     found: Sequence[Delivery] = ()
     try:
-        found = await desk.notifier.deliver(notice)
+        found = await desk.notifier.deliver(notice, only)
         telling.deliveries += found
     finally:
         telling.waiting -= 1

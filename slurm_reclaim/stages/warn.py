@@ -208,22 +208,37 @@ async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) 
     """Every channel at once. What stands in Comment is journaled before ours goes there (S7)."""
     before = session.warned
     assert before is not None
-    commenting = Channel.COMMENT.value in desk.settings.config.notice.channels
+    channels = _channels(desk, session)
+    commenting = Channel.COMMENT.value in channels
     detail = await desk.scheduler.detail(session.id.job_id) if commenting else None
     now = desk.clock.now()
     asked = replace(before, asked=now, deadline=now + terms.grace)
     if detail is not None and not before.commented:
         asked = replace(asked, comment=detail.comment, commented=True)
     session = desk.update(session.id, warned=asked)
-    tell.send(
-        desk, session, tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
-    )
+    warning = tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
+    tell.send(desk, session, warning, only=channels)
     if detail is not None:
         done = await tell.comment(desk, session, to_be_hibernated(asked.deadline, session.job))
         current = desk.sessions[session.id].warned
         if current is not None and current.id == asked.id:
             told = replace(current, deliveries=(*current.deliveries, done))
             desk.update(session.id, warned=told)
+
+
+def _channels(desk: Desk, session: Session) -> list[str]:
+    """All that are configured; but where nobody could be told in this span of idleness already,
+    those that count. The others have delivered what was void a moment later: not again."""
+    notice, evidence = desk.settings.config.notice, desk.evidence.get(session.id)
+    failed = session.cooldown_until - desk.settings.config.idle.cooldown
+    if (
+        session.cooldown_reason != NOT_TOLD
+        or evidence is None
+        or idle_span(evidence) > failed
+        or not set(notice.channels).intersection(notice.enough)
+    ):
+        return notice.channels
+    return [name for name in notice.channels if name in notice.enough]
 
 
 def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) -> None:

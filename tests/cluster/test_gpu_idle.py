@@ -19,7 +19,8 @@ NODES = ("n1", "n2")
 WINDOW, GRACE = 10, 10  # seconds
 BUSY = ("wave gpu 60 0 0", "wave gpu 60 60 90")
 ENCODES = ("wave encoder 60 0 0", "wave encoder 60 60 50")
-BURSTS = ("wave gpu 60 0 0", "wave gpu 8 1 100")  # a second of it in each window
+# One or two samples of NVML's buffer in each window.
+BURSTS = ("wave gpu 60 0 0", "wave gpu 8 0.2 100")
 SHADOW = """
 [[rule]]
 name = "only watched"

@@ -7,7 +7,7 @@ from typing import Any
 from slurm_reclaim.config.schema import Limits, Notices, Rule
 from slurm_reclaim.model.lifecycle import State
 from slurm_reclaim.model.sample import Reading
-from tests.unit.controller.life import Life
+from tests.unit.controller.life import Life, with_idle
 
 
 def told(one: Life) -> list[tuple[str, list[str], list[str]]]:
@@ -58,3 +58,21 @@ async def test_admins_who_could_not_be_told_of_the_brake(life: Any) -> None:
     await one.pass_time(60)
     reasons = [e.reason for e in one.stand.journal.events(limit=1000) if e.kind == "notice"]
     assert "brake: not told by mail: the relay is away" in reasons
+
+
+async def test_who_could_not_be_told_is_not_told_again_by_what_does_not_count(life: Any) -> None:
+    """One warning in a span of idleness: what follows are tries by the channels that count."""
+    notice = Notices(channels=["terminal", "comment", "mail"], enough=["terminal"])
+    one = await life(notice=notice, idle=with_idle(cooldown=300.0)).start()
+    one.node.terminals = 0
+    await one.pass_time(2500)
+    assert one.stand.post.kinds() == ["warning", "withdrawn"]
+    assert one.kinds().count("idle-confirmed") >= 3, "it is tried again"
+    assert one.job.comment == "my notebook"
+    one.node.readings["cpu"] = Reading(2.0)
+    await one.pass_time(100)
+    one.node.readings["cpu"] = Reading(0.0)
+    await one.pass_time(1200)
+    assert one.stand.post.kinds() == ["warning", "withdrawn"] * 2, "another span"
+    one.node.terminals = 1
+    await one.stand.until(State.WARNED, 200)
