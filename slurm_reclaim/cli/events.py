@@ -49,7 +49,7 @@ async def ask(
 def _row(event: Event) -> tuple[str, ...]:
     return (
         phrases.moment(event.at),
-        str(event.job_id or "-"),
+        str(event.details.get("task") or event.job_id or "-"),
         event.kind,
         event.node or "-",
         phrases.event(event),

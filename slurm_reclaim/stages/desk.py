@@ -209,6 +209,8 @@ class Desk:
     def _event(
         self, session: Session, kind: str, reason: str, before: str, details: Details
     ) -> Event:
+        if session.array_task is not None:
+            details = {**details, "task": session.job}
         return Event(
             at=self.clock.now(),
             kind=kind,

@@ -93,16 +93,13 @@ def test_one_that_begins_with_cuda_as_criu_starts_is_not_lost(
     gpu_lab.exec("n1", "sh", "-c", f"mkdir -p {home}/devices; touch {home}/devices/nvidia0")
     gpu_lab.exec("n1", "chown", "-R", "alice", f"{home}/devices")
     gpu_lab.exec("n1", "sh", "-c", "cat >/opt/late-criu; chmod 755 /opt/late-criu", stdin=CRIU)
-    settings(gpu_lab, '[agent]\ncriu = "/opt/late-criu"\n')
-    try:
+    with settings(gpu_lab, '[agent]\ncriu = "/opt/late-criu"\n'):
         devices = f"SIMULATED_GPU_DEVICES={home}/devices"
         session = hostile("begins", "--mib 8", f"--export=BEGIN={home}/begin,{devices}")
         done = session.reclaim("hibernate", check=False)
         assert done.returncode == 41, done.stderr
         assert "has begun to use CUDA meanwhile" in done.stderr
         session.runs_on(session.computes())
-    finally:
-        settings(gpu_lab, "")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@ driver does on the way, nobody loses anything. The GPUs are simulated (tests/gpu
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,11 +25,10 @@ from tests.cluster.gpu_sessions import (
     changed,
     script,
 )
-from tests.cluster.sessions import only, processes
+from tests.cluster.sessions import configured, only, processes
 
 pytestmark = pytest.mark.cluster
 
-DROP_IN = "/etc/slurm-reclaim/conf.d/zz-gpu.toml"
 NODES = ("n1", "n2")
 
 
@@ -50,21 +51,18 @@ def begin(gpu_lab: Lab) -> Iterator[Begin]:
     gpu_lab.wait("the jobs' end", lambda: gpu_lab.out("ctl", "squeue", "-h") == "", 60)
 
 
-def settings(lab: Lab, text: str) -> None:
-    for node in NODES:
-        lab.exec(node, "sh", "-c", f"cat >{DROP_IN}", stdin=text)
-        lab.restart_daemon(node, "reclaim-agent")
+@contextmanager
+def settings(lab: Lab, text: str) -> Iterator[None]:
+    """With this in the configuration of both agents."""
+    first, second = (configured(lab, node, "reclaim-agent", text) for node in NODES)
+    with first, second:
+        yield
 
 
 @pytest.fixture
 def impatient(gpu_lab: Lab) -> Iterator[None]:
-    try:
-        settings(gpu_lab, '[gpu]\nlock_timeout = "2s"\ncall_timeout = "4s"\n')
+    with settings(gpu_lab, '[gpu]\nlock_timeout = "2s"\ncall_timeout = "4s"\n'):
         yield
-    finally:
-        for node in NODES:
-            gpu_lab.exec(node, "rm", "-f", DROP_IN)
-            gpu_lab.restart_daemon(node, "reclaim-agent")
 
 
 def in_background(session: GpuSession, verb: str) -> list[subprocess.CompletedProcess[str]]:
@@ -259,6 +257,12 @@ UNLIKE = {
 }
 
 
+def both_report(lab: Lab) -> bool:
+    """To a reclaimd that was started just now."""
+    said = lab.exec("ctl", "reclaim", "check", check=False).stdout
+    return re.search(r"agent on every node +2 report", said) is not None
+
+
 @pytest.mark.parametrize("what", UNLIKE)
 def test_cards_unlike_the_checkpoints_are_seen_before_anything_starts(
     gpu_lab: Lab, begin: Begin, what: str
@@ -271,13 +275,20 @@ def test_cards_unlike_the_checkpoints_are_seen_before_anything_starts(
     before = session.computes()
     session.reclaim("hibernate")
     session.wait_for_session("HIBERNATED")
-    changed(gpu_lab, "n2", *changes)
-    try:
-        with only(gpu_lab, "n2"):
-            session.reclaim("restore", check=False)
-            gpu_lab.wait("the failure", lambda: "restore-failed" in session.kinds(), 60)
-    finally:
-        back(gpu_lab, "n2")
+    with configured(gpu_lab, "ctl", "reclaimd", '[agent]\nsilent_after = "60s"\n'):
+        gpu_lab.wait("both agents", lambda: both_report(gpu_lab))
+        agent = gpu_lab.out("n2", "pgrep", "-o", "-f", "reclaim-agent")
+        try:
+            with only(gpu_lab, "n2"):
+                gpu_lab.exec("n2", "kill", "-STOP", agent)  # before it can tell of them
+                changed(gpu_lab, "n2", *changes)
+                session.reclaim("restore", "--no-wait")
+                session.wait_for("RUNNING")
+                gpu_lab.exec("n2", "kill", "-CONT", agent)
+                gpu_lab.wait("the failure", lambda: "restore-failed" in session.kinds(), 60)
+        finally:
+            gpu_lab.exec("n2", "kill", "-CONT", agent)
+            back(gpu_lab, "n2")
     said = session.event("restore-failed")["reason"]
     assert [reason for reason in reasons if reason not in said] == [], said
     shown = session.wait_for_session("HIBERNATED")
@@ -363,8 +374,7 @@ def test_a_limit_that_is_too_low_is_raised_where_the_site_allows_it(
     done = session.reclaim("hibernate", check=False)
     assert done.returncode == 21
     assert "memory-headroom" in done.stderr
-    settings(gpu_lab, "[gpu]\nraise_memory = true\n")
-    try:
+    with settings(gpu_lab, "[gpu]\nraise_memory = true\n"):
         script(gpu_lab, "n1", "error cuCheckpointProcessCheckpoint UNKNOWN")
         assert session.reclaim("hibernate", check=False).returncode == 41
         script(gpu_lab, "n1")
@@ -377,7 +387,3 @@ def test_a_limit_that_is_too_low_is_raised_where_the_site_allows_it(
             session.wait_for("RUNNING")
             assert session.computes().pid == before.pid
         gpu_lab.wait("the limit as it was", lambda: limits(session) == given)
-    finally:
-        for node in NODES:
-            gpu_lab.exec(node, "rm", "-f", DROP_IN)
-            gpu_lab.restart_daemon(node, "reclaim-agent")

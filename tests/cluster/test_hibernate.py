@@ -129,6 +129,7 @@ def test_an_array_task(lab, counter):
     job = counter("--array=4", task=4)
     assert job.ref == f"{job.job}_4"
     assert job.ref in lab.out("ctl", "reclaim", "list", user="alice")
+    assert job.ref in lab.out("ctl", "reclaim", "events", user="alice")
     job.reclaim("hibernate")
     assert job.state == "SPECIAL_EXIT"
     job.reclaim("restore")

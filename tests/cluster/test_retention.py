@@ -117,7 +117,7 @@ def test_what_ended_goes_and_what_sleeps_stays(lab, counter):
         lab.exec("ctl", "scancel", str(over.job))
         over.wait_for_session("ENDED")
         lab.wait("the ended one to go", lambda: stored(lab, over) == [], FORGETS)
-        assert "checkpoint-expired" in over.kinds()
+        lab.wait("the event", lambda: "checkpoint-expired" in over.kinds())
         # Far over its quota, for many passes: it is all there is of that session.
         assert stored(lab, asleep) == ["0"]
         assert "all there is" in listed(lab, asleep)[0]["kept"]

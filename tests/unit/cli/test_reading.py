@@ -88,13 +88,15 @@ def test_events(controller: Controller, shell: Shell) -> None:
             Event(1700000000.0, "checkpoint-committed", "all parts verified", "c/1.2.3", 12, 2001,
                   "n1", "HIBERNATING", "REQUEUING", {"bytes": 5}, 7),
             Event(1700000001.0, "job-started-unmanaged", "no agent", job_id=13, seq=8),
-            Event(1700000002.0, "adopted", "found running", job_id=14, after="ACTIVE", seq=9),
+            Event(1700000002.0, "adopted", "found running", job_id=14, after="ACTIVE", seq=9,
+                  details={"task": "12_4"}),
         ]
     ]  # fmt: skip
     _, first, second, third = shell("events", "12", "--after", "3", "-n", "5").stdout.splitlines()
     assert first.endswith("HIBERNATING -> REQUEUING: all parts verified")
     assert second.endswith("no agent")
     assert third.endswith("-     ACTIVE: found running")
+    assert [row.split()[2] for row in (first, second, third)] == ["12", "13", "12_4"]
     assert controller.asked[0][1] == "/v1/events?job=12&after=3&limit=5"
     shown = shell.json("events")["events"]
     assert (shown[0]["seq"], shown[0]["details"]) == (7, {"bytes": 5})

@@ -219,6 +219,8 @@ async def test_array_tasks_have_names_of_their_own(world: World, stand: Stand) -
     assert (await requests.session(desk, stand.alice, "21")).id.job_id == 21
     error = await refused(requests.session(desk, stand.alice, "20"))
     assert "20_1, 20_2" in error.hint
+    told = await requests.events(desk, stand.alice, "20_2", 0, 10)
+    assert {event.details["task"] for event in told} == {"20_2"}
     assert (await stand.hibernate(job="20_1")).state is State.HIBERNATING
     # Of tasks that have ended, too, by their owner and by operators.
     world.finish(21)
