@@ -182,8 +182,9 @@ class Journal(Protocol):
 class Notifier(Protocol):
     """Mail, webhook and hooks: the ways to people that start at the controller."""
 
-    async def deliver(self, notice: Notice) -> Sequence[Delivery]:
-        """Try every channel that is configured, each in its own time, and say what became of it.
+    async def deliver(self, notice: Notice, only: Collection[str] = ()) -> Sequence[Delivery]:
+        """Try every channel that is configured, or those of them that are among `only` where that
+        names some, each in its own time, and say what became of it.
         Raises nothing: a channel that fails is a Delivery that is not `ok`."""
         ...
 

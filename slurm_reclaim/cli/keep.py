@@ -31,7 +31,8 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 def command(app: App, job: str, seconds: float) -> None:
     """Keep the session of JOB from being hibernated for a while.
 
-    Idle or not. It withdraws a warning, and stops a hibernation that is under way.
+    Idle or not. It withdraws a warning, stops a hibernation that is under way, and the idle window
+    begins anew.
     """
     body = {"seconds": seconds}
     session = app.ask(lambda c: c.post(f"/v1/sessions/{job}/keep", body, Session))

@@ -80,7 +80,7 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
     if not by.required <= readings.keys():
         blind += sorted(by.required - readings.keys() - by.optional)
     quiet, unknown = _clock(before, sample, by.gap, bool(blind))
-    if active or use_at > before.active_at:
+    if active or use_at > before.active_at or use_at > before.until:
         quiet = min(quiet, max(0.0, now - use_at))
     return Evidence(
         since=before.since,
@@ -96,6 +96,12 @@ def fold(before: Evidence, sample: Sample, by: Yardstick) -> Evidence:
         used=before.used if used is None else used,
         recent=recent,
     )
+
+
+def kept(before: Evidence, at: float, what: str) -> Evidence:
+    """Its owner's word is a use like any other: from `at` on the clock begins anew."""
+    return replace(before, active_at=max(at, before.active_at), active_by="keep",
+                   active_what=what, quiet=0.0)  # fmt: skip
 
 
 def _late(before: Evidence, sample: Sample, floors: Mapping[str, float]) -> Evidence:

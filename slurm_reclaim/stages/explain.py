@@ -13,13 +13,15 @@ from slurm_reclaim.policy.guards import Guard
 from slurm_reclaim.policy.idleness import AVERAGED, Yardstick
 from slurm_reclaim.policy.terms import Terms
 from slurm_reclaim.stages.desk import Desk
-from slurm_reclaim.stages.judge import guard_of, judge
+from slurm_reclaim.stages.judge import guard_of, judge, seen_in_the_way
 
 
 def explanation(desk: Desk, session: Session) -> Explanation:
     decision, terms = judge(desk, session)
     evidence = desk.evidence.get(session.id)
     guard = guard_of(desk, session, terms)
+    if guard is None and session.state is State.ACTIVE and terms.action == "hibernate":
+        guard = seen_in_the_way(session)
     found = desk.view.report_of(session)
     return Explanation(
         job=session.job,

@@ -15,7 +15,7 @@ from slurm_reclaim.policy.idleness import idle_span
 from slurm_reclaim.policy.terms import GPU_SIGNALS, Terms
 from slurm_reclaim.stages import tell
 from slurm_reclaim.stages.desk import Desk, Details
-from slurm_reclaim.stages.judge import guard_of, judge, vram_held
+from slurm_reclaim.stages.judge import guard_of, judge, seen_in_the_way, vram_held
 
 
 def step(desk: Desk, session: Session) -> None:
@@ -57,21 +57,28 @@ def _would(
     guard: Guard | None,
     span_name: float,
 ) -> None:
-    """Shadow mode: said once for each span of idleness, and nothing else happens."""
+    """Shadow mode: said once for each span of idleness, and nothing else happens. What stands in
+    the way is said once, too, and may pass while the session stays idle. Slurm is not asked: that
+    is for those who are to be warned."""
     if session.shadowed >= span_name:
         return
-    desk.update(session.id, shadowed=span_name)
+    if guard is None and terms.action == "hibernate":
+        guard = seen_in_the_way(session)
     details: Details = {
         "action": "would_hibernate_session",
         **details_of(desk, session, decision, terms),
     }
     verb = "would be told" if terms.action == "notify" else "would be hibernated"
     reason = f"{verb}: {decision.reason}; {amount(vram_held(desk, session))} of GPU memory held"
+    about = f"{span_name:.3f}"
     if guard is not None:
         details |= {"action": "would_not_hibernate_session", "guard": guard.name}
         reason = f"would not be warned, {guard.name}: {guard.reason}"
+        about += " guarded"
+    else:
+        desk.update(session.id, shadowed=span_name)
     numbers = " ".join(f"{name}={value}" for name, value in details.items())
-    desk.note(session.id, "shadow", f"{reason} [{numbers}]", details)
+    desk.note(session.id, "shadow", f"{reason} [{numbers}]", details, about=about)
 
 
 def _tell_only(desk: Desk, session: Session, decision: Decision, span_name: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from slurm_reclaim.model.order import Living, Report, SessionReport
 from slurm_reclaim.model.sample import Reading, Sample
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.policy import guards, terms
+from slurm_reclaim.policy import guards, idleness, terms
 from slurm_reclaim.policy.decision import AHEAD, Decision, decide
 from slurm_reclaim.policy.idleness import begin, fold
 from slurm_reclaim.policy.terms import Subject, Terms
@@ -49,6 +49,16 @@ def take_samples(desk: Desk, report: Report, told: SessionReport, session: Sessi
         evidence = fold(begin(sample.began) if evidence is None else evidence, sample, by)
     if evidence is not None:
         desk.evidence[session.id] = evidence
+
+
+def kept(desk: Desk, session: Session, what: str) -> None:
+    """Its owner wants it. In the journal at once, which else has evidence only now and then: a
+    restart must not forget what its owner was told."""
+    evidence = desk.evidence.get(session.id)
+    if evidence is not None:
+        after = idleness.kept(evidence, desk.clock.now(), what)
+        desk.evidence[session.id] = after
+        desk.journal.keep_evidence({session.id: after}, ())
 
 
 def _plausible(sample: Sample) -> bool:
@@ -121,6 +131,13 @@ def guard_of(desk: Desk, session: Session, held: Terms) -> guards.Guard | None:
         brake=desk.brake,
     )
     return guards.first(situation, held, desk.clock.now())
+
+
+def seen_in_the_way(session: Session) -> guards.Guard | None:
+    """What its agent found when it looked last; before a warning it looks again."""
+    if not session.blockers:
+        return None
+    return guards.Guard("blocked", "; ".join(session.blockers[:3]))
 
 
 def vram_held(desk: Desk, session: Session) -> int:

@@ -14,7 +14,7 @@ from slurm_reclaim.model.lifecycle import RUNNING_STATES, Fact, State
 from slurm_reclaim.model.printable import line
 from slurm_reclaim.model.session import Session
 from slurm_reclaim.model.words import clock, span
-from slurm_reclaim.stages import hibernate, release, room, warn
+from slurm_reclaim.stages import hibernate, judge, release, room, warn
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.explain import explanation
 from slurm_reclaim.stages.observe import gpus, progress
@@ -82,6 +82,7 @@ def _kept(desk: Desk, session: Session, caller: Caller, seconds: float) -> str:
     until = desk.clock.now() + seconds
     reason = f"kept by {caller} until {clock(until)}"
     desk.update(session.id, kept_until=until)
+    judge.kept(desk, session, f"said by {caller}")
     desk.note(session.id, "kept", reason)
     return reason
 

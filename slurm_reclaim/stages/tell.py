@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from slurm_reclaim.errors import RequeueFailed, Unavailable
+from slurm_reclaim.model.ids import SessionId
 from slurm_reclaim.model.lifecycle import IMAGE_STATES
 from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages.desk import Desk, Telling
+from slurm_reclaim.stages.desk import Desk, Details, Telling
 from slurm_reclaim.stages.judge import terms_of, vram_held
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.wording import is_ours, merged
@@ -47,9 +50,17 @@ def notice_of(desk: Desk, session: Session, kind: NoticeKind, reason: str, id: s
     )
 
 
-def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True) -> None:
-    """Start telling; answers gather in `desk.tellings[notice.id]`."""
-    channels = desk.settings.config.notice.channels
+def send(
+    desk: Desk,
+    session: Session,
+    notice: Notice,
+    *,
+    terminals: bool = True,
+    only: Collection[str] = (),
+) -> None:
+    """Start telling; answers gather in `desk.tellings[notice.id]`. `only`: by no other channels,
+    where it names some."""
+    channels = only or desk.settings.config.notice.channels
     if desk.notifier is None and notice.kind is not NoticeKind.WARNING:
         return  # nobody will ask what became of it
     telling = desk.tellings.setdefault(notice.id, Telling())
@@ -59,7 +70,9 @@ def send(desk: Desk, session: Session, notice: Notice, *, terminals: bool = True
         telling.waiting += 1
         _order_terminals(desk, session, notice)
     telling.waiting += 1
-    telling.task = asyncio.get_running_loop().create_task(_deliver(desk, notice, telling))
+    telling.task = asyncio.get_running_loop().create_task(
+        _deliver(desk, notice, telling, session.id, only)
+    )
 
 
 def send_admins(desk: Desk, reason: str, kind: NoticeKind = NoticeKind.BRAKE) -> None:
@@ -71,15 +84,47 @@ def send_admins(desk: Desk, reason: str, kind: NoticeKind = NoticeKind.BRAKE) ->
     telling.task = asyncio.get_running_loop().create_task(_deliver(desk, notice, telling))
 
 
-async def _deliver(desk: Desk, notice: Notice, telling: Telling) -> None:
+async def _deliver(
+    desk: Desk,
+    notice: Notice,
+    telling: Telling,
+    of: SessionId | None = None,
+    only: Collection[str] = (),
+) -> None:
     assert desk.notifier is not None
+    found: Sequence[Delivery] = ()
     try:
-        telling.deliveries += await desk.notifier.deliver(notice)
+        found = await desk.notifier.deliver(notice, only)
+        telling.deliveries += found
     finally:
         telling.waiting -= 1
         # Only of a warning is it asked later what became of it.
         if notice.kind is not NoticeKind.WARNING:
             desk.tellings.pop(notice.id, None)
+            with suppress(Unavailable):  # the log has it, whatever becomes of the journal
+                _record(desk, of, notice.kind.value, notice.id, found)
+
+
+def _record(
+    desk: Desk, of: SessionId | None, kind: str, id: str, deliveries: Sequence[Delivery]
+) -> None:
+    """What became of a notice that nothing follows from."""
+    if not deliveries or (of is not None and of not in desk.sessions):
+        return
+    told = [str(each.channel) for each in deliveries if each.ok]
+    failed = [failure(each) for each in deliveries if not each.ok]
+    said = [f"told by {', '.join(told)}"] if told else []
+    said += [f"not told by {'; '.join(failed)}"] if failed else []
+    reason = f"{kind}: {'; '.join(said)}"
+    if of is None:
+        desk.note_all("notice", reason)
+    else:
+        details: Details = {"notice": kind, "told": told, "failed": failed}
+        desk.note(of, "notice", reason, details, about=f"{id} {deliveries[0].channel}")
+
+
+def failure(delivery: Delivery) -> str:
+    return f"{delivery.channel}: {delivery.error or 'not confirmed'}"
 
 
 def _order_terminals(desk: Desk, session: Session, notice: Notice) -> None:
@@ -91,20 +136,21 @@ def _order_terminals(desk: Desk, session: Session, notice: Notice) -> None:
 
 def take_terminals(desk: Desk, session: Session, result: Result) -> None:
     """The agent's answer: how many terminals took the text."""
-    telling = desk.tellings.get(result.order.partition(".")[0])
-    if telling is None:
-        return
-    telling.waiting = max(0, telling.waiting - 1)
+    id, _, kind = result.order.partition(".")
     taken = result.outcome is Outcome.DONE and result.count > 0
-    telling.deliveries.append(
-        Delivery(
-            Channel.TERMINAL,
-            ok=taken,
-            to=f"{result.count} terminals" if taken else "",
-            error="" if taken else result.reason or "no terminal took it",
-            at=desk.clock.now(),
-        )
+    found = Delivery(
+        Channel.TERMINAL,
+        ok=taken,
+        to=f"{result.count} terminals" if taken else "",
+        error="" if taken else result.reason or "no terminal took it",
+        at=desk.clock.now(),
     )
+    telling = desk.tellings.get(id)
+    if telling is not None:
+        telling.waiting = max(0, telling.waiting - 1)
+        telling.deliveries.append(found)
+    if kind != NoticeKind.WARNING.value:
+        _record(desk, session.id, kind, id, (found,))
 
 
 def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from slurm_reclaim.errors import AgentUnavailable, Refused
 from slurm_reclaim.model import blocker
 from slurm_reclaim.model.lifecycle import Fact
-from slurm_reclaim.model.notice import Channel, Delivery, NoticeKind
+from slurm_reclaim.model.notice import Channel, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session, Warned
 from slurm_reclaim.model.words import clock, span
@@ -208,22 +208,37 @@ async def _tell(desk: Desk, session: Session, terms: Terms, decision: Decision) 
     """Every channel at once. What stands in Comment is journaled before ours goes there (S7)."""
     before = session.warned
     assert before is not None
-    commenting = Channel.COMMENT.value in desk.settings.config.notice.channels
+    channels = _channels(desk, session)
+    commenting = Channel.COMMENT.value in channels
     detail = await desk.scheduler.detail(session.id.job_id) if commenting else None
     now = desk.clock.now()
     asked = replace(before, asked=now, deadline=now + terms.grace)
     if detail is not None and not before.commented:
         asked = replace(asked, comment=detail.comment, commented=True)
     session = desk.update(session.id, warned=asked)
-    tell.send(
-        desk, session, tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
-    )
+    warning = tell.notice_of(desk, session, NoticeKind.WARNING, decision.reason, asked.id)
+    tell.send(desk, session, warning, only=channels)
     if detail is not None:
         done = await tell.comment(desk, session, to_be_hibernated(asked.deadline, session.job))
         current = desk.sessions[session.id].warned
         if current is not None and current.id == asked.id:
             told = replace(current, deliveries=(*current.deliveries, done))
             desk.update(session.id, warned=told)
+
+
+def _channels(desk: Desk, session: Session) -> list[str]:
+    """All that are configured; but where nobody could be told in this span of idleness already,
+    those that count. The others have delivered what was void a moment later: not again."""
+    notice, evidence = desk.settings.config.notice, desk.evidence.get(session.id)
+    failed = session.cooldown_until - desk.settings.config.idle.cooldown
+    if (
+        session.cooldown_reason != NOT_TOLD
+        or evidence is None
+        or idle_span(evidence) > failed
+        or not set(notice.channels).intersection(notice.enough)
+    ):
+        return notice.channels
+    return [name for name in notice.channels if name in notice.enough]
 
 
 def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) -> None:
@@ -235,7 +250,7 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     every = (*warned.deliveries, *answers)
     enough = desk.settings.config.notice.enough
     told = [str(each.channel) for each in every if each.ok]
-    failed = [_failure(each) for each in every if not each.ok]
+    failed = [tell.failure(each) for each in every if not each.ok]
     details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
     warned = replace(warned, deliveries=every)
     in_time = desk.clock.now() < warned.deadline
@@ -255,7 +270,3 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     reason = f"{NOT_TOLD}, so nothing is hibernated: {why}"
     desk.update(session.id, warned=warned)
     desk.apply(session.id, Fact.WITHDRAWN, reason, details, **cooled(desk, NOT_TOLD))
-
-
-def _failure(delivery: Delivery) -> str:
-    return f"{delivery.channel}: {delivery.error or 'not confirmed'}"

@@ -17,7 +17,7 @@ silent_after = "20s"
 [idle]
 window = "{window}"
 grace = "{grace}"
-gap = "20s"
+gap = "{gap}"
 min_age = "0s"
 cooldown = "{cooldown}"
 # The start of a server reads and computes more than the usual floors, as an average over a minute.
@@ -43,11 +43,13 @@ def policy(
     window: str = "10s",
     grace: str = "10s",
     cooldown: str = "1m",
+    gap: str = "20s",
     more: str = "",
     nodes: tuple[str, ...] = ("n1", "n2"),
 ) -> Iterator[None]:
     """In force on the whole cluster inside the block; notices land in NOTICES."""
-    text = FAST.format(mode=mode, window=window, grace=grace, cooldown=cooldown) + more
+    times = {"window": window, "grace": grace, "cooldown": cooldown, "gap": gap}
+    text = FAST.format(mode=mode, **times) + more
     try:
         for node in ("ctl", *nodes):
             lab.exec(node, "sh", "-c", f"cat > {PLACE}", stdin=text)

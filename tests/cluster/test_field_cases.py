@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -91,6 +93,29 @@ def test_without_slurmdbd_owners_act_and_strangers_do_not(lab, counter):
         job.reclaim("hibernate")
         assert job.reclaim("restore", user="bob", check=False).returncode in (26, 31)
         is_whole(job, before)
+
+
+# -- C65: load on slurmctld -----------------------------------------------------------------------
+
+
+def test_slurmctld_is_asked_once_an_interval_however_many_jobs(lab, counter):
+    """C65: by its own count of requests, with sessions and with an array that waits."""
+    with configured(lab, "ctl", "reclaimd", '[slurm]\ninterval = "2s"\n'):
+        for _ in range(3):
+            counter()
+        many = ["--array=0-199", "--begin=now+1hour", "-o", "/dev/null"]
+        array = lab.sbatch("#!/bin/sh\ntrue\n", *many)
+        try:
+            lab.exec("ctl", "sdiag", "--reset")
+            time.sleep(30)
+            said = lab.out("ctl", "sdiag")
+            line = r"^\s*(\S+)\s+\( *\d+\) count:(\d+)"
+            counts = {name: int(count) for name, count in re.findall(line, said, re.MULTILINE)}
+            # 15 intervals. squeue asks for the partitions, too; the nodes are asked once a minute.
+            assert 13 <= counts["REQUEST_JOB_INFO"] <= 17, said
+            assert counts["slurm-reclaim"] <= 2 * counts["REQUEST_JOB_INFO"] + 4, said
+        finally:
+            lab.exec("ctl", "scancel", str(array))
 
 
 # -- C09: who may read what ----------------------------------------------------------------------

@@ -276,6 +276,7 @@ def test_cards_unlike_the_checkpoints_are_seen_before_anything_starts(
     session.reclaim("hibernate")
     session.wait_for_session("HIBERNATED")
     with configured(gpu_lab, "ctl", "reclaimd", '[agent]\nsilent_after = "60s"\n'):
+        back(gpu_lab, "n2")  # where no session was since then NVML is looked at now and then only
         gpu_lab.wait("both agents", lambda: both_report(gpu_lab))
         agent = gpu_lab.out("n2", "pgrep", "-o", "-f", "reclaim-agent")
         try:

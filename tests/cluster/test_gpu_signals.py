@@ -288,7 +288,8 @@ def test_the_agent_itself_tells_and_hangs_with_no_card(
         gpu_lab.wait(
             f"{signal} {vote}",
             lambda: votes(gpu_lab, job).get(signal, {}).get("vote") == vote,
-            patience=90,
+            # A reader that hangs from its start on is ended after a minute (watch.START_LONGEST).
+            patience=150,
         )
 
     simulate(gpu_lab)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -183,6 +184,44 @@ def test_an_agent_that_is_silent_stops_everything(lab: Lab, prod: None) -> None:
         job.wait_for_session("HIBERNATED")
         kinds = job.kinds()
         assert kinds.count("notice-delivered") >= 1
+    finally:
+        job.cancel()
+
+
+def test_what_is_recorded_is_judged_the_same_by_replay(lab: Lab, prod: None) -> None:
+    """By the configuration in force: what `replay` says of the recording is what was done."""
+    trace = f"/tmp/recorded-{time.time_ns()}.jsonl.zst"
+    recording = subprocess.Popen(
+        lab._entering("ctl", "root", ["reclaim", "record", "--output", trace, "--for", "40s"]),
+        stdout=subprocess.DEVNULL,
+    )
+    job = Counter.start(lab)
+    try:
+        assert recording.wait(90) == 0
+        (told,) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
+        (passed,) = [e for e in job.events() if e["kind"] == "deadline-passed"]
+        found = json.loads(lab.out("ctl", "reclaim", "replay", trace, "--json"))
+        mine = {a["act"]: a["at"] for a in found["acts"] if f"/{job.job}." in a["session"]}
+        assert mine["warned"] == pytest.approx(told["at"], abs=5)
+        assert mine["hibernated"] == pytest.approx(passed["at"], abs=5)
+        other = lab.out("ctl", "sh", "-c", f"echo '[idle]\nwindow = \"1h\"' > /tmp/other.toml; "
+                        f"reclaim replay {trace} --policy /tmp/other.toml --json")  # fmt: skip
+        assert json.loads(other)["acts"] == []
+    finally:
+        job.cancel()
+        recording.kill()
+        lab.exec("ctl", "rm", "-f", trace, "/tmp/other.toml")
+
+
+def test_a_short_keep_gives_a_whole_window(lab: Lab, prod: None) -> None:
+    job = Counter.start(lab)
+    try:
+        job.wait_for_session("WARNED")
+        job.reclaim("keep", "--for", "1s")
+        kept = time.time()
+        job.wait_for_session("WARNED")
+        (_, again) = [e for e in job.events() if e["kind"] == "idle-confirmed"]
+        assert again["at"] - kept >= 9.5
     finally:
         job.cancel()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -25,10 +27,10 @@ AT_A_TERMINAL = 'sleep 100000 | script -qfc "cat" $HOME/typescript-$SLURM_JOB_ID
 def policy(lab):
     """Judge by `text`, without waiting for long; a hook keeps every notice."""
 
-    def judge_by(channels: str, enough: str) -> None:
+    def judge_by(channels: str, enough: str, more: str = "") -> None:
         text = (
             'mode = "prod"\n[idle]\nwindow = "15s"\ngrace = "20s"\nmin_age = "0s"\n'
-            f"[notice]\nchannels = {channels}\nenough = {enough}\n"
+            f"[notice]\nchannels = {channels}\nenough = {enough}\n{more}"
         )
         hook = f"#!/bin/sh\nmkdir -p {KEPT}\ncat > $(mktemp {KEPT}/XXXXXX)\n"
         lab.exec("ctl", "sh", "-c", f"cat > {DROP_IN}", stdin=text)
@@ -128,6 +130,71 @@ def test_a_hook_alone_is_enough(lab, policy, job):
     session = job("sleep 100000\n")
     session.wait_for_session("HIBERNATED", 90)
     assert [each["kind"] for each in notices(lab, session)] == ["warning", "hibernated"]
+
+
+POST = "/var/lib/slurm-reclaim/post.jsonl"
+MAIL, WEB = 2525, 8125
+REACHED = f"""smtp_port = {MAIL}
+mail_to = "{{user}}@lab.example"
+webhook = "http://127.0.0.1:{WEB}/told"
+"""
+
+
+@contextmanager
+def post(lab, *mode: str) -> Iterator[Callable[[], list[dict]]]:
+    """A mail server and a web server on the controller's host; gives what they have taken."""
+    put(lab, "post.py")
+    words = f"{MAIL} {WEB} {POST} {' '.join(mode)}"
+    serve = f"rm -f {POST}; python3 /shared/inside/post.py {words} >/dev/null 2>&1 & echo $!"
+    server = lab.out("ctl", "sh", "-c", serve)
+
+    def taken() -> list[dict]:
+        said = lab.exec("ctl", "cat", POST, check=False).stdout
+        return [json.loads(line) for line in said.splitlines()]
+
+    try:
+        yield taken
+    finally:
+        lab.exec("ctl", "kill", server, check=False)
+        lab.exec("ctl", "rm", "-f", POST)
+
+
+def test_warned_by_mail_and_webhook(lab, policy, job):
+    with post(lab) as taken:
+        policy('["mail", "webhook"]', '["mail"]', REACHED)
+        session = job("sleep 100000\n")
+        session.wait_for_session("HIBERNATED", 90)
+        lab.wait("all of it", lambda: len(taken()) == 4)
+        mails = [each for each in taken() if each["by"] == "mail"]
+        assert [each["to"] for each in mails] == [["alice@lab.example"]] * 2
+        assert f"reclaim keep {session.job}" in mails[0]["body"]
+        assert f"reclaim restore {session.job}" in mails[1]["body"]
+        hooked = [each for each in taken() if each["by"] == "webhook"]
+        assert [each["kind"] for each in hooked] == ["warning", "hibernated"]
+        assert hooked[0]["deadline"] > hooked[0]["sent"]
+        lab.wait("the record of the second", lambda: "notice" in session.kinds())
+        (recorded,) = [e for e in session.events() if e["kind"] == "notice"]
+        assert recorded["details"]["notice"] == "hibernated"
+        assert sorted(recorded["details"]["told"]) == ["mail", "webhook"]
+        (warned,) = [e for e in session.events() if e["kind"] == "notice-delivered"]
+        assert sorted(warned["details"]["told"]) == ["mail", "webhook"]
+
+
+def test_a_mail_that_is_refused_is_no_warning(lab, policy, job):
+    """Though the webhook, which is not enough, was told."""
+    with post(lab, "refuse") as taken:
+        policy('["mail", "webhook"]', '["mail"]', REACHED)
+        session = job("sleep 100000\n")
+        lab.wait(
+            "the warning that reached nobody",
+            lambda: [e for e in session.events() if "nobody could be told" in e["reason"]],
+            90,
+        )
+        assert any("550 no such user" in e["reason"] for e in session.events())
+        assert [each["kind"] for each in taken()][:1] == ["warning"]
+        time.sleep(25)
+        assert session.session()["state"] == "ACTIVE"
+        assert "deadline-passed" not in session.kinds()
 
 
 def test_a_jupyter_terminal_shows_it(lab):

@@ -28,9 +28,9 @@ def interfering(lab, job: Counter, command: str) -> str:
     return said.stdout + said.stderr
 
 
-def test_an_owner_who_stops_tar_keeps_nobody_waiting(lab):
+def test_an_owner_who_stops_tar_keeps_nobody_waiting(lab, counter):
     with hurried(lab):
-        job = Counter.start(lab, "-w", "n1")
+        job = counter("-w", "n1")
         # So much that it takes tar a while; not mapped by any process, so that CRIU leaves it.
         pid = lab.out("n1", "pgrep", "-u", job.user, "-f", f"count-{job.ref}").split()[0]
         big = f"/proc/{pid}/root/dev/shm/big"
@@ -42,8 +42,8 @@ def test_an_owner_who_stops_tar_keeps_nobody_waiting(lab):
         assert job.state == "SPECIAL_EXIT"
 
 
-def test_an_owner_who_continues_it_keeps_it(lab):
-    job = Counter.start(lab, "-w", "n1", mib=300)
+def test_an_owner_who_continues_it_keeps_it(lab, counter):
+    job = counter("-w", "n1", mib=300)
     stopped = f'ps -u {job.user} -o stat=,comm= | grep -q "^T.*python3"'
     said = interfering(lab, job, f"({stopped} && pkill -CONT -u {job.user} -x python3)")
     assert "was continued while the session was being saved" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from slurm_reclaim.adapters.notify import hook, mail, texts, webhook
 from slurm_reclaim.adapters.notify.texts import Text
@@ -36,14 +36,15 @@ class Notices:
         self._said: set[str] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def deliver(self, notice: Notice) -> Sequence[Delivery]:
+    async def deliver(self, notice: Notice, only: Collection[str] = ()) -> Sequence[Delivery]:
         async with self._room:
-            return await self._deliver(notice)
+            return await self._deliver(notice, only)
 
-    async def _deliver(self, notice: Notice) -> Sequence[Delivery]:
+    async def _deliver(self, notice: Notice, only: Collection[str]) -> Sequence[Delivery]:
         config = self._config()
         text = self._filled(config, notice)
-        chosen = [channel for channel in WAYS if channel.value in config.notice.channels]
+        wanted = set(config.notice.channels).intersection(only or config.notice.channels)
+        chosen = [channel for channel in WAYS if channel.value in wanted]
         tries = (self._try(channel, config, notice, text) for channel in chosen)
         found = [each for some in await asyncio.gather(*tries) for each in some]
         for each in found:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_reclaim.adapters.notify.notices import Notices
 from slurm_reclaim.model.notice import Channel
 
 from .conftest import Make, deliver, notice
@@ -170,6 +171,19 @@ async def test_no_hook_is_no_delivery(make: Make, hooks: Path) -> None:
     hooks.rmdir()
     (done,) = await deliver(make(channels=["hook"]))
     assert (done.ok, done.error) == (False, f"{hooks}: No such file or directory")
+
+
+async def test_channels_that_are_not_wanted_this_time_are_not_tried(
+    make: Make, hooks: Path, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    put(hooks, "10-keep", f"cat > {seen}")
+    notices = Notices(lambda: make(channels=["hook", "mail"], smtp_port=1))
+    found = await notices.deliver(notice(), ["mail", "terminal"])
+    assert [d.channel for d in found] == [Channel.MAIL]
+    assert not seen.exists()
+    found = await notices.deliver(notice(), ["hook", "webhook"])
+    assert [(d.channel, d.ok) for d in found] == [(Channel.HOOK, True)]
 
 
 async def test_hooks_run_side_by_side(make: Make, hooks: Path) -> None:

@@ -97,11 +97,12 @@ def test_the_hard_ones_are_not_known_to_be_told_apart() -> None:
 def test_recorded_behaviours() -> None:
     assert RECORDED.stat().st_size < 300_000
     found = judged(read(str(RECORDED)))
-    assert len(found.behaviours) >= 26
+    assert len(found.behaviours) >= 36
     assert all(name in found.behaviours for name in (
         "abandoned", "reading", "thinking-between-cells", "long-silent-cell", "thread", "child",
-        "nohup", "download", "debugger-at-prompt", "input-waiting", "data-loader",
-        "gpu-burst-each-40s", "gpu-not-readable",
+        "nohup", "download", "tensorboard-left-open", "dead-ssh", "tmux-detached", "tmux-redraws",
+        "debugger-at-prompt", "input-waiting", "data-loader", "gpu-burst-each-40s",
+        "gpu-not-readable",
     ))  # fmt: skip
     assert found.wrongs == []
     assert found.total.alarms == 0
@@ -150,6 +151,7 @@ def test_every_recorded_behaviour_says_what_it_is() -> None:
         if path.name in (
             "session.sh",
             "notebook.sh",
+            "tools.sh",
             "typist.py",
             "burn.py",
             "owner.py",

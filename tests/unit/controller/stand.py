@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from sqlalchemy import Engine
@@ -59,7 +59,9 @@ class Post:
         self.sent: list[Notice] = []
         self.refuses = ""
 
-    async def deliver(self, notice: Notice) -> list[Delivery]:
+    async def deliver(self, notice: Notice, only: Collection[str] = ()) -> list[Delivery]:
+        if only and Channel.MAIL.value not in only:
+            return []
         self.sent.append(notice)
         return [Delivery(Channel.MAIL, ok=not self.refuses, to=notice.user, error=self.refuses)]
 

@@ -320,7 +320,7 @@ async def test_a_notice_that_waits_for_its_turn_is_not_given_up(life: Any) -> No
     one = await life().start()
     turn, deliver = asyncio.Event(), one.stand.post.deliver
 
-    async def queued(notice: Any) -> Any:
+    async def queued(notice: Any, only: Any) -> Any:
         await turn.wait()
         return await deliver(notice)
 
@@ -337,7 +337,7 @@ async def test_a_warning_that_came_too_late_is_none(life: Any) -> None:
     one = await life().start()
     turn, deliver = asyncio.Event(), one.stand.post.deliver
 
-    async def queued(notice: Any) -> Any:
+    async def queued(notice: Any, only: Any) -> Any:
         if notice.kind is NoticeKind.WARNING:
             await turn.wait()
         return await deliver(notice)

@@ -14,7 +14,7 @@ from slurm_reclaim.model.order import Outcome
 from slurm_reclaim.model.sample import Reading
 from slurm_reclaim.model.words import clock
 from slurm_reclaim.stages import requests
-from tests.unit.controller.life import Life, config, report
+from tests.unit.controller.life import WINDOW, Life, config, report
 from tests.unit.controller.simulated import ALICE
 from tests.unit.controller.world import World
 
@@ -28,6 +28,26 @@ async def test_keep_withdraws_the_warning_and_holds(life: Any) -> None:
     assert one.state is State.ACTIVE
     assert one.stand.post.kinds() == ["warning", "withdrawn"]
     await one.stand.until(State.WARNED, 30)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_after_a_short_keep_there_is_a_whole_window(life: Any, restarted: bool) -> None:
+    """Who answers is there: the window begins anew, however short the time that was asked for. A
+    controller that is restarted right after its answer knows it, too."""
+    one = await life().warned()
+    await requests.keep(one.stand.desk, one.stand.alice, "7", 30)
+    kept = one.world.time
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert (told.standing, told.reason) == ("active", "in use: keep said by alice")
+    if restarted:
+        await one.stand.reboot()
+    await one.pass_time(60)
+    told = await requests.explain(one.stand.desk, one.stand.alice, "7")
+    assert told.idle <= one.world.time - kept
+    await one.stand.until(State.WARNED, 100)
+    assert WINDOW <= one.world.time - kept <= WINDOW + 60
+    assert "(keep)" in next(e.reason for e in reversed(one.stand.journal.events(limit=1000))
+                            if e.kind == "idle-confirmed")  # fmt: skip
 
 
 async def test_keep_is_the_owners_and_has_bounds(life: Any) -> None:

@@ -51,7 +51,7 @@ async def test_a_session_that_ends_while_its_owner_is_told(life: Callable[..., L
     one = await life().start()
     never = asyncio.Event()
 
-    async def deliver(notice: object) -> list[Any]:
+    async def deliver(notice: object, only: object) -> list[Any]:
         await never.wait()
         return []
 
