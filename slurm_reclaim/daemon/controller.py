@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from slurm_reclaim.errors import ReclaimError, StoreUnavailable, Unavailable
 from slurm_reclaim.model.ids import SessionId
-from slurm_reclaim.stages import observe, room, stranded
+from slurm_reclaim.stages import observe, room, stranded, tell
 from slurm_reclaim.stages.desk import Desk
 from slurm_reclaim.stages.step import step
 
@@ -59,6 +59,7 @@ class Controller:
             observe.adopt(self.desk)
             room.watch(self.desk)
             stranded.watch(self.desk)
+            tell.record(self.desk)
             await self._keep_evidence()
         except StoreUnavailable as error:
             self._complain("the journal", error.message)

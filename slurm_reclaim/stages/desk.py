@@ -43,6 +43,16 @@ class Telling:
     task: asyncio.Task[None] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a notice that nothing follows from. `of`: None where it was for the admins."""
+
+    of: SessionId | None
+    kind: str
+    notice: str
+    deliveries: tuple[Delivery, ...]
+
+
 Details = dict[str, "str | int | float | list[str]"]
 
 
@@ -51,8 +61,8 @@ class Desk:
     """`touched`: when Slurm was last told something about a session's job; a row older than that
     says nothing. `kept`: what a held job was last given, see hold.py. `evidence` and `terms`: what
     sessions are judged by, see judge.py; `history` and `brake`: see limits in policy/; `tellings`:
-    notices on their way, see tell.py; `recorder` is given all samples; `shelf`: the store, see
-    shelf.py. `hosts` and `refused`: see origin.py."""
+    notices on their way, `told`: what became of others, see tell.py; `recorder` is given all
+    samples; `shelf`: the store, see shelf.py. `hosts` and `refused`: see origin.py."""
 
     scheduler: Scheduler
     journal: Journal
@@ -70,6 +80,7 @@ class Desk:
     history: History = field(default_factory=History)
     brake: str = ""
     tellings: dict[str, Telling] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
     recorder: Callable[[Session, Sequence[Sample]], None] | None = None
     shelf: Shelf = field(default_factory=Shelf)
     hosts: Hosts | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 
 from slurm_reclaim.errors import RequeueFailed, Unavailable
 from slurm_reclaim.model.ids import SessionId
@@ -17,7 +16,7 @@ from slurm_reclaim.model.lifecycle import IMAGE_STATES
 from slurm_reclaim.model.notice import Channel, Delivery, Notice, NoticeKind
 from slurm_reclaim.model.order import Outcome, Result, Verb
 from slurm_reclaim.model.session import Session
-from slurm_reclaim.stages.desk import Desk, Details, Telling
+from slurm_reclaim.stages.desk import Desk, Details, Telling, Told
 from slurm_reclaim.stages.judge import terms_of, vram_held
 from slurm_reclaim.stages.orders import order_for
 from slurm_reclaim.stages.wording import is_ours, merged
@@ -101,26 +100,30 @@ async def _deliver(
         # Only of a warning is it asked later what became of it.
         if notice.kind is not NoticeKind.WARNING:
             desk.tellings.pop(notice.id, None)
-            with suppress(Unavailable):  # the log has it, whatever becomes of the journal
-                _record(desk, of, notice.kind.value, notice.id, found)
+            if found:
+                desk.told.append(Told(of, notice.kind.value, notice.id, tuple(found)))
 
 
-def _record(
-    desk: Desk, of: SessionId | None, kind: str, id: str, deliveries: Sequence[Delivery]
-) -> None:
-    """What became of a notice that nothing follows from."""
-    if not deliveries or (of is not None and of not in desk.sessions):
-        return
-    told = [str(each.channel) for each in deliveries if each.ok]
-    failed = [failure(each) for each in deliveries if not each.ok]
+def record(desk: Desk) -> None:
+    """What became of notices, into the journal. Raises StoreUnavailable: they wait for the next
+    time then."""
+    while desk.told:
+        _record(desk, desk.told[0])
+        del desk.told[0]
+
+
+def _record(desk: Desk, one: Told) -> None:
+    told = [str(each.channel) for each in one.deliveries if each.ok]
+    failed = [failure(each) for each in one.deliveries if not each.ok]
     said = [f"told by {', '.join(told)}"] if told else []
     said += [f"not told by {'; '.join(failed)}"] if failed else []
-    reason = f"{kind}: {'; '.join(said)}"
-    if of is None:
+    reason = f"{one.kind}: {'; '.join(said)}"
+    if one.of is None:
         desk.note_all("notice", reason)
-    else:
-        details: Details = {"notice": kind, "told": told, "failed": failed}
-        desk.note(of, "notice", reason, details, about=f"{id} {deliveries[0].channel}")
+    elif one.of in desk.sessions:
+        details: Details = {"notice": one.kind, "told": told, "failed": failed}
+        about = f"{one.notice} {one.deliveries[0].channel}"
+        desk.note(one.of, "notice", reason, details, about=about)
 
 
 def failure(delivery: Delivery) -> str:
@@ -150,7 +153,7 @@ def take_terminals(desk: Desk, session: Session, result: Result) -> None:
         telling.waiting = max(0, telling.waiting - 1)
         telling.deliveries.append(found)
     if kind != NoticeKind.WARNING.value:
-        _record(desk, session.id, kind, id, (found,))
+        desk.told.append(Told(session.id, kind, id, (found,)))
 
 
 def answers(desk: Desk, id: str, asked: float) -> tuple[Delivery, ...] | None:
