@@ -1,10 +1,8 @@
-"""Rules choose jobs by what Slurm itself tells of them; and what all of it asks of Slurm."""
+"""Rules choose jobs by what Slurm itself tells of them."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -95,29 +93,3 @@ def test_jobs_are_chosen_by_rules(lab):
             for job in alone.values():
                 job.cancel()
             assert not lab.jobs_left(60)
-
-
-# -- one query for the whole cluster ------------------------------------------------------------
-
-LOOK = 10.0  # seconds, of which an interval of the lab's is two
-
-
-def queries(lab) -> int:
-    """How often reclaimd's account asked slurmctld within LOOK seconds."""
-    lab.exec("ctl", "sdiag", "-r")
-    time.sleep(LOOK)
-    said = lab.out("ctl", "sdiag")
-    found = re.search(r"^\s*slurm-reclaim\s.*count:(\d+)", said, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def test_sessions_cost_no_queries(lab, counter: Callable[..., Counter]):
-    alone = queries(lab)
-    assert alone >= LOOK / 2 - 2
-    asleep = [counter("--mem=100M") for _ in range(2)]
-    for job in asleep:
-        job.reclaim("hibernate")
-    for _ in range(4):
-        counter("--mem=100M")
-    time.sleep(4)
-    assert abs(queries(lab) - alone) <= 2

@@ -99,8 +99,9 @@ def test_without_slurmdbd_owners_act_and_strangers_do_not(lab, counter):
 
 
 def test_slurmctld_is_asked_once_an_interval_however_many_jobs(lab, counter):
-    """C65: by its own count of requests, with sessions and with an array that waits."""
+    """C65: by its own count of requests, with sessions, one asleep, and an array that waits."""
     with configured(lab, "ctl", "reclaimd", '[slurm]\ninterval = "2s"\n'):
+        counter().reclaim("hibernate")
         for _ in range(3):
             counter()
         many = ["--array=0-199", "--begin=now+1hour", "-o", "/dev/null"]
