@@ -249,8 +249,8 @@ def gpu_lab() -> Iterator[Lab]:
 # a one when the other has nothing more to do.
 LONGEST = (
     "test_gpu_session", "test_failures", "test_jupyter", "test_idle", "spank/test_signals",
-    "test_main_job", "test_restored", "test_retention", "test_fit", "test_remote",
-    "spank/test_start",
+    "test_main_job", "test_restored", "test_retention", "test_gpu_idle", "test_fit", "test_remote",
+    "test_remote_retention", "spank/test_start", "test_idle_restart",
     "test_forgery", "test_crash", "test_hibernate", "test_field_cases",
     "test_slurm_settings", "test_nodes_differ", "spank/test_missing", "test_notices",
 )  # fmt: skip
