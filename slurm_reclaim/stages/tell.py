@@ -113,8 +113,7 @@ def record(desk: Desk) -> None:
 
 
 def _record(desk: Desk, one: Told) -> None:
-    told = [str(each.channel) for each in one.deliveries if each.ok]
-    failed = [failure(each) for each in one.deliveries if not each.ok]
+    told, failed = outcome(one.deliveries)
     said = [f"told by {', '.join(told)}"] if told else []
     said += [f"not told by {'; '.join(failed)}"] if failed else []
     reason = f"{one.kind}: {'; '.join(said)}"
@@ -126,8 +125,11 @@ def _record(desk: Desk, one: Told) -> None:
         desk.note(one.of, "notice", reason, details, about=about)
 
 
-def failure(delivery: Delivery) -> str:
-    return f"{delivery.channel}: {delivery.error or 'not confirmed'}"
+def outcome(deliveries: Sequence[Delivery]) -> tuple[list[str], list[str]]:
+    """The channels that delivered, and what the others said."""
+    told = [str(each.channel) for each in deliveries if each.ok]
+    failed = [f"{d.channel}: {d.error or 'not confirmed'}" for d in deliveries if not d.ok]
+    return told, failed
 
 
 def _order_terminals(desk: Desk, session: Session, notice: Notice) -> None:

@@ -249,8 +249,7 @@ def _conclude(desk: Desk, session: Session, warned: Warned, decision: Decision) 
     desk.tellings.pop(warned.id, None)
     every = (*warned.deliveries, *answers)
     enough = desk.settings.config.notice.enough
-    told = [str(each.channel) for each in every if each.ok]
-    failed = [tell.failure(each) for each in every if not each.ok]
+    told, failed = tell.outcome(every)
     details: dict[str, str | int | float | list[str]] = {"told": told, "failed": failed}
     warned = replace(warned, deliveries=every)
     in_time = desk.clock.now() < warned.deadline

@@ -30,6 +30,13 @@ brake_least = 100000
 channels = ["terminal", "comment", "hook"]
 enough = ["terminal", "hook"]
 """
+# Another mode for jobs of this name.
+SHADOW = """
+[[rule]]
+name = "only watched"
+job_name = ["watched"]
+mode = "shadow"
+"""
 PLACE = "/etc/slurm-reclaim/conf.d/zz-policy.toml"
 HOOK = "/etc/slurm-reclaim/hooks.d/50-test"
 NOTICES = "/shared/notices.jsonl"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.conftest import Lab
 from tests.cluster.gpu_sessions import MIB, SPLIT, GpuSession, changed, script
-from tests.cluster.policy import policy
+from tests.cluster.policy import SHADOW, policy
 
 pytestmark = pytest.mark.cluster
 
@@ -21,12 +21,6 @@ BUSY = ("wave gpu 60 0 0", "wave gpu 60 60 90")
 ENCODES = ("wave encoder 60 0 0", "wave encoder 60 60 50")
 # One or two samples of NVML's buffer in each window.
 BURSTS = ("wave gpu 60 0 0", "wave gpu 8 0.2 100")
-SHADOW = """
-[[rule]]
-name = "only watched"
-job_name = ["watched"]
-mode = "shadow"
-"""
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,11 @@ import pytest
 
 from tests.cluster.conftest import Lab
 from tests.cluster.notebook import Notebook
-from tests.cluster.policy import NOTICES, policy
+from tests.cluster.policy import NOTICES, SHADOW, policy
 from tests.cluster.sessions import Counter
 from tests.cluster.test_main_job import typed
 
 pytestmark = pytest.mark.cluster
-
-
-SHADOW = """
-[[rule]]
-name = "only watched"
-job_name = ["watched"]
-mode = "shadow"
-"""
 
 
 @pytest.fixture(scope="module")

@@ -112,14 +112,18 @@ def test_warned_on_its_terminal_and_hibernated(lab, policy, job):
     session.wait_for_session("ACTIVE")
 
 
-def test_without_a_terminal_nobody_was_told_and_nothing_is_done(lab, policy, job):
-    policy('["terminal", "comment"]', '["terminal"]')
-    session = job("sleep 100000\n")
+def wait_for_nobody_told(lab, session) -> None:
     lab.wait(
         "the warning that reached nobody",
         lambda: [e for e in session.events() if "nobody could be told" in e["reason"]],
         90,
     )
+
+
+def test_without_a_terminal_nobody_was_told_and_nothing_is_done(lab, policy, job):
+    policy('["terminal", "comment"]', '["terminal"]')
+    session = job("sleep 100000\n")
+    wait_for_nobody_told(lab, session)
     assert any("terminal: no terminal" in e["reason"] for e in session.events())
     assert session.session()["state"] == "ACTIVE"
     assert "deadline-passed" not in session.kinds()
@@ -185,11 +189,7 @@ def test_a_mail_that_is_refused_is_no_warning(lab, policy, job):
     with post(lab, "refuse") as taken:
         policy('["mail", "webhook"]', '["mail"]', REACHED)
         session = job("sleep 100000\n")
-        lab.wait(
-            "the warning that reached nobody",
-            lambda: [e for e in session.events() if "nobody could be told" in e["reason"]],
-            90,
-        )
+        wait_for_nobody_told(lab, session)
         assert any("550 no such user" in e["reason"] for e in session.events())
         assert [each["kind"] for each in taken()][:1] == ["warning"]
         time.sleep(25)
